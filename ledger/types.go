@@ -1,0 +1,179 @@
+// Package ledger is the committed contract (Ledger), the record of a run
+// (Record), and the pure comparison of the two (Compare -> Verdict).
+//
+// It parses and writes both files strictly and canonically and renders a
+// Verdict. It starts no process and, but for Load and the writers, touches
+// no file, clock or environment.
+package ledger
+
+import "time"
+
+// Ledger is capability.ledger.json. Keys: see docs/ledger.md.
+type Ledger struct {
+	Version       int
+	Command       []string // nil: not pinned
+	Mode          string   // "enforce" (also when absent) or "audit"
+	AllowNet      []string
+	CPUBudget     float64 // user CPU seconds, > 0
+	Writes        string  // SHA-256 in hex; "" if absent
+	WritePaths    []string
+	HasPaths      bool     // write_paths stands in the file (it may be an empty list)
+	AllowWrite    []string // nil: the defaults of writeset
+	HasAllowWrite bool
+	Fold          []string
+	Evidence      string // "", "namespace", "notify", "weak"
+	Prove         bool
+	Parts         []string
+	Paths         []string
+	SelfAccept    bool
+}
+
+// Who made the first attempt of a row.
+type Who struct {
+	Chain []string  `json:"chain"`          // program names from the command down
+	PID   int       `json:"pid"`            // as seen by gate
+	Argv  []string  `json:"argv,omitempty"` // of the last in the chain, shortened
+	Dir   string    `json:"dir,omitempty"`  // working directory, relative to the repository where it lies inside
+	At    time.Time `json:"at"`
+}
+
+// NetRow is one endpoint.
+type NetRow struct {
+	Endpoint string   `json:"endpoint"`
+	Count    int64    `json:"count"`
+	Witness  []string `json:"witness"` // "syscall", "packet", "resolver", "in-process"
+	Calls    []string `json:"calls,omitempty"`
+	Door     bool     `json:"door,omitempty"` // gate forwarded it
+	Who      *Who     `json:"who,omitempty"`  // nil: no call was seen that names it
+}
+
+// WriteRow is one path of the repository in normal form, before folding.
+type WriteRow struct {
+	Path    string   `json:"path"`           // as written in the ledger: C-quoted where needed
+	Fold    string   `json:"fold,omitempty"` // the fold glob of the ledger that it is counted under
+	Count   int64    `json:"count"`
+	Calls   []string `json:"calls,omitempty"`
+	Witness []string `json:"witness"` // "syscall", "snapshot"
+	Who     *Who     `json:"who,omitempty"`
+}
+
+// OutsideRow is a write outside the repository. Those that allow_write
+// covers are summed up a glob (Allowed set, Path is the glob).
+type OutsideRow struct {
+	Path    string   `json:"path"`
+	Allowed string   `json:"allowed,omitempty"` // the allow_write entry that covers it
+	Count   int64    `json:"count"`
+	Calls   []string `json:"calls,omitempty"`
+	Who     *Who     `json:"who,omitempty"`
+}
+
+// Gap is something that was not observed. A record with a gap never matches.
+type Gap struct {
+	Kind   string `json:"kind"`   // short, stable: "write-cap", "unreadable-arguments"
+	Detail string `json:"detail"` // one sentence
+	Count  int64  `json:"count,omitempty"`
+}
+
+// Finding is worth a human's look but decides nothing by itself.
+type Finding struct {
+	Kind   string `json:"kind"` // "setuid-program", "survivor", "socket-visible-to-host", "witnesses-disagree"
+	Detail string `json:"detail"`
+	Who    *Who   `json:"who,omitempty"`
+}
+
+// CPU is how the figure of column 2 came about, in seconds of user time.
+type CPU struct {
+	Reaped     float64 `json:"reaped"`           // what wait4 gave for the tree
+	AutoReaped float64 `json:"auto_reaped"`      // children no wait4 ever returned, read at their exit
+	Sampled    float64 `json:"sampled"`          // second witness: the sum over /proc while running
+	Cgroup     float64 `json:"cgroup,omitempty"` // second witness where a cgroup could be made
+	System     float64 `json:"system"`
+	Processes  int64   `json:"processes"` // exits seen
+}
+
+// DoorUse is what went through a door.
+type DoorUse struct {
+	Endpoint    string `json:"endpoint"`
+	Far         string `json:"far"`
+	Connections int64  `json:"connections"`
+	Refused     int64  `json:"refused"` // the far end was down
+	BytesOut    int64  `json:"bytes_out"`
+	BytesIn     int64  `json:"bytes_in"`
+}
+
+// Record is capability.actual.json: what one run did.
+type Record struct {
+	Version int      `json:"version"`
+	Gate    string   `json:"gate"` // gate's version
+	Command []string `json:"command"`
+	Dir     string   `json:"dir"` // working directory, relative to the repository: "."
+
+	Exit        int    `json:"exit"`                  // status as a shell gives it: 128+n after signal n
+	Signal      string `json:"signal,omitempty"`      // "SIGXCPU": how the command itself died
+	Interrupted string `json:"interrupted,omitempty"` // "SIGINT": the run was asked to stop
+	Killed      string `json:"killed,omitempty"`      // "cpu_budget" or "timeout": gate ended it
+
+	Evidence string    `json:"evidence"` // "namespace", "notify", "weak"
+	Mode     string    `json:"mode"`
+	Gaps     []Gap     `json:"gaps"`
+	Findings []Finding `json:"findings,omitempty"`
+
+	Net        []string `json:"net"`
+	CPUSec     float64  `json:"cpu_sec"`
+	CPUBudget  float64  `json:"cpu_budget"`
+	Writes     string   `json:"writes"`
+	WritePaths []string `json:"write_paths"`
+
+	NetRows   []NetRow     `json:"net_rows"`
+	CPU       CPU          `json:"cpu"`
+	WriteRows []WriteRow   `json:"write_rows"`
+	Folded    []Folded     `json:"folded,omitempty"`
+	Outside   []OutsideRow `json:"outside,omitempty"`
+	Doors     []DoorUse    `json:"doors,omitempty"`
+
+	Started    time.Time   `json:"started"`
+	Ended      time.Time   `json:"ended"`
+	Host       Host        `json:"host"`
+	Git        *Git        `json:"git,omitempty"`
+	LedgerFile *LedgerFile `json:"ledger,omitempty"`
+
+	PositiveControl *PositiveControl `json:"positive_control,omitempty"`
+	Part            string           `json:"part,omitempty"`
+}
+
+// Folded says that rows under one fold glob were too many to list each.
+type Folded struct {
+	Glob   string `json:"glob"`
+	Count  int64  `json:"count"`  // distinct paths counted under it
+	Listed int64  `json:"listed"` // of these, how many stand in write_rows
+}
+
+// Host is where the run took place.
+type Host struct {
+	OS     string `json:"os"`
+	Arch   string `json:"arch"`
+	Kernel string `json:"kernel,omitempty"`
+	UID    int    `json:"uid"`
+	Name   string `json:"name,omitempty"`
+}
+
+// Git is the revision that was tested.
+type Git struct {
+	Commit  string   `json:"commit"`
+	Parents []string `json:"parents"`
+	Dirty   bool     `json:"dirty"`
+}
+
+// LedgerFile is the ledger that the run was started with.
+type LedgerFile struct {
+	Path    string `json:"path"`              // repo-relative
+	SHA256  string `json:"sha256"`            // of the file's bytes as read before the start
+	Changed bool   `json:"changed,omitempty"` // the tree changed, removed or recreated it
+}
+
+// PositiveControl is the outcome of the canaries that ran in the same sandbox.
+type PositiveControl struct {
+	Passed  int    `json:"passed"`
+	Total   int    `json:"total"`
+	Version string `json:"version"`
+}
