@@ -1,0 +1,68 @@
+package sandbox
+
+import (
+	"encoding/binary"
+	"net/netip"
+)
+
+// Address families, as on every Linux architecture (bits/socket.h).
+const (
+	afUnspec = 0
+	afUnix   = 1
+	afInet   = 2
+	afInet6  = 10
+	afVsock  = 40
+)
+
+// maxSockaddr is sizeof(struct sockaddr_storage): the kernel takes no more.
+const maxSockaddr = 128
+
+// address is a decoded struct sockaddr.
+type address struct {
+	family int
+	inet   netip.AddrPort
+	unix   string // as given: a path, or "@" and the abstract name
+}
+
+// decodeAddress reads a socket address of any family, as ip(7), ipv6(7) and
+// unix(7) lay it out in native byte order. It returns false for one that the
+// kernel would refuse too: too short for its family.
+func decodeAddress(b []byte) (address, bool) {
+	if len(b) < 2 {
+		return address{}, false
+	}
+	a := address{family: int(binary.NativeEndian.Uint16(b))}
+	switch a.family {
+	case afInet:
+		if len(b) < 16 {
+			return a, false
+		}
+		a.inet = netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[4:8])), binary.BigEndian.Uint16(b[2:]))
+	case afInet6:
+		if len(b) < 24 { // SIN6_LEN_RFC2133: without the scope
+			return a, false
+		}
+		a.inet = netip.AddrPortFrom(netip.AddrFrom16([16]byte(b[8:24])).Unmap(), binary.BigEndian.Uint16(b[2:]))
+	case afUnix:
+		path := b[2:min(len(b), 2+108)]
+		switch {
+		case len(path) == 0:
+			a.unix = "@" // unnamed; a bind then picks a name
+		case path[0] == 0:
+			a.unix = "@" + string(path[1:])
+		default:
+			a.unix = string(cString(path))
+		}
+	}
+	return a, true
+}
+
+// cString cuts at the first NUL.
+func cString(b []byte) []byte {
+	for i, c := range b {
+		if c == 0 {
+			return b[:i]
+		}
+	}
+	return b
+}

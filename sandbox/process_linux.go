@@ -1,0 +1,228 @@
+package sandbox
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// stat is what gate needs of proc_pid_stat(5).
+type stat struct {
+	comm  string
+	state byte
+	ppid  int
+}
+
+// readStat reads PID/stat below a /proc. The name in it may hold spaces,
+// parentheses and newlines: it ends at the last ')'.
+func readStat(proc string, pid int) (stat, error) {
+	data, err := os.ReadFile(proc + "/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return stat{}, err
+	}
+	open, end := bytes.IndexByte(data, '('), bytes.LastIndexByte(data, ')')
+	if open < 0 || end < open {
+		return stat{}, fmt.Errorf("parse %s/%d/stat: no program name in %q", proc, pid, data)
+	}
+	rest := strings.Fields(string(data[end+1:]))
+	if len(rest) < 2 {
+		return stat{}, fmt.Errorf("parse %s/%d/stat: it ends after the name: %q", proc, pid, data)
+	}
+	ppid, err := strconv.Atoi(rest[1])
+	if err != nil {
+		return stat{}, fmt.Errorf("parse %s/%d/stat: parent: %w", proc, pid, err)
+	}
+	return stat{comm: string(data[open+1 : end]), state: rest[0][0], ppid: ppid}, nil
+}
+
+// Bounds of a command line in a record.
+const (
+	maxArgs    = 32
+	maxArgSize = 200
+)
+
+// commandLine is argv of a process, shortened; nil for a zombie.
+func commandLine(pid int) []string {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+	if err != nil || len(data) == 0 {
+		return nil
+	}
+	argv := strings.Split(strings.TrimSuffix(string(data), "\x00"), "\x00")
+	if len(argv) > maxArgs {
+		argv = append(argv[:maxArgs:maxArgs], fmt.Sprintf("... %d more", len(argv)-maxArgs))
+	}
+	for i, a := range argv {
+		if len(a) > maxArgSize {
+			argv[i] = a[:maxArgSize] + "..."
+		}
+	}
+	return argv
+}
+
+// status is what gate needs of proc_pid_status(5).
+type status struct {
+	tgid, nstgid, nspid int
+	creds               creds
+}
+
+// readStatus reads the status of a task. A field that is missing is an error:
+// a guess at credentials would decide what counts as a write.
+func readStatus(tid int) (status, error) {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(tid) + "/status")
+	if err != nil {
+		return status{}, err
+	}
+	s := status{tgid: -1}
+	field := func(line, key string, i int) (int, bool) {
+		rest, ok := strings.CutPrefix(line, key+":")
+		if !ok {
+			return 0, false
+		}
+		f := strings.Fields(rest)
+		if i < 0 {
+			i += len(f)
+		}
+		if i < 0 || i >= len(f) {
+			return 0, false
+		}
+		n, err := strconv.Atoi(f[i])
+		return n, err == nil
+	}
+	for line := range strings.Lines(string(data)) {
+		if n, ok := field(line, "Tgid", 0); ok {
+			s.tgid = n
+		}
+		if n, ok := field(line, "NStgid", -1); ok {
+			s.nstgid = n
+		}
+		if n, ok := field(line, "NSpid", -1); ok {
+			s.nspid = n
+		}
+		if n, ok := field(line, "Uid", 3); ok { // the file system uid
+			s.creds.uid = uint32(n)
+		}
+		if n, ok := field(line, "Gid", 3); ok {
+			s.creds.gid = uint32(n)
+		}
+		if rest, ok := strings.CutPrefix(line, "Groups:"); ok {
+			for _, g := range strings.Fields(rest) {
+				n, err := strconv.ParseUint(g, 10, 32)
+				if err != nil {
+					return status{}, fmt.Errorf("parse /proc/%d/status: groups: %w", tid, err)
+				}
+				s.creds.groups = append(s.creds.groups, uint32(n))
+			}
+		}
+		if rest, ok := strings.CutPrefix(line, "CapEff:"); ok {
+			caps, err := strconv.ParseUint(strings.TrimSpace(rest), 16, 64)
+			if err != nil {
+				return status{}, fmt.Errorf("parse /proc/%d/status: capabilities: %w", tid, err)
+			}
+			s.creds.caps = caps
+		}
+	}
+	if s.tgid < 0 {
+		return status{}, fmt.Errorf("parse /proc/%d/status: no Tgid", tid)
+	}
+	return s, nil
+}
+
+// task is the maker of the call that is being handled.
+type task struct {
+	v    *view
+	tid  int
+	tgid int // 0: not yet read
+}
+
+var _ Caller = (*task)(nil)
+
+// PID is the thread group; the thread itself where it cannot be read.
+func (t *task) PID() int {
+	if t.tgid == 0 {
+		t.tgid = t.tid
+		if s, err := readStatus(t.tid); err == nil {
+			t.tgid = s.tgid
+		}
+	}
+	return t.tgid
+}
+
+// Actor walks up the parents to init. An orphan's chain is short: its parents are gone.
+func (t *task) Actor() Actor {
+	a := Actor{PID: t.PID(), Argv: commandLine(t.PID()), At: time.Now()}
+	for pid := a.PID; pid > 1 && pid != t.v.init && len(a.Chain) < 64; {
+		s, err := readStat("/proc", pid)
+		if err != nil {
+			break
+		}
+		a.Chain = append(a.Chain, s.comm)
+		pid = s.ppid
+	}
+	for i, j := 0, len(a.Chain)-1; i < j; i, j = i+1, j-1 {
+		a.Chain[i], a.Chain[j] = a.Chain[j], a.Chain[i]
+	}
+	if dir, err := os.Readlink(t.link("cwd")); err == nil {
+		a.Dir = path.Clean(dir)
+	}
+	return a
+}
+
+// link is the path of a magic link of the task: cwd, root, fd/N.
+func (t *task) link(name string) string {
+	return "/proc/" + strconv.Itoa(t.tid) + "/" + name
+}
+
+// creds decide what a task may do to a file.
+type creds struct {
+	uid, gid uint32
+	groups   []uint32
+	caps     uint64 // effective
+}
+
+func (c *creds) has(capability uint) bool { return c.caps&(1<<capability) != 0 }
+
+// inGroup follows the kernel's in_group_p.
+func (c *creds) inGroup(gid uint32) bool {
+	if c.gid == gid {
+		return true
+	}
+	for _, g := range c.groups {
+		if g == gid {
+			return true
+		}
+	}
+	return false
+}
+
+// Permission bits as path_resolution(7) has them.
+const (
+	mayExec  = 1
+	mayWrite = 2
+)
+
+// allows is the classic check of mode bits; access control lists are not
+// looked at (a mask in the group bits stands for them).
+func (c *creds) allows(st *unix.Stat_t, want uint32) bool {
+	if c.has(unix.CAP_DAC_OVERRIDE) {
+		return true
+	}
+	bits := st.Mode
+	switch {
+	case c.uid == st.Uid:
+		bits >>= 6
+	case c.inGroup(st.Gid):
+		bits >>= 3
+	}
+	return bits&want == want
+}
+
+// owns is the kernel's inode_owner_or_capable.
+func (c *creds) owns(st *unix.Stat_t) bool {
+	return c.uid == st.Uid || c.has(unix.CAP_FOWNER)
+}
