@@ -1,0 +1,147 @@
+package main
+
+import (
+	"bufio"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/org/gate/ledger"
+)
+
+// acceptOptions are the flags of gate accept.
+type acceptOptions struct {
+	ledger, record, root string
+	writes               string
+	tighten              bool
+}
+
+func (o *acceptOptions) syntax() syntax {
+	return syntax{
+		name: "accept",
+		options: []option{
+			{"writes", "DIGEST", o.setWrites},
+			{"tighten", "", toggle(&o.tighten)},
+			{"ledger", "FILE", text(&o.ledger)},
+			{"record", "FILE", text(&o.record)},
+			{"root", "DIR", text(&o.root)},
+		},
+	}
+}
+
+func (o *acceptOptions) setWrites(v string) error {
+	if b, err := hex.DecodeString(v); err != nil || len(b) != 32 {
+		return errors.New("want 64 hexadecimal digits")
+	}
+	o.writes = strings.ToLower(v)
+	return nil
+}
+
+// acceptCommand is gate accept.
+func (a *app) acceptCommand(args []string) (int, error) {
+	var o acceptOptions
+	if _, err := o.syntax().parse(args); err != nil {
+		return 0, err
+	}
+	if a.inCI() {
+		return 0, hint(errors.New("CI is set: a ledger is accepted by a human"), "run gate accept on your own machine and commit the ledger")
+	}
+	where, err := locate(o.root)
+	if err != nil {
+		return 0, err
+	}
+	files, err := where.files(o.ledger, o.record)
+	if err != nil {
+		return 0, err
+	}
+	l, sum, err := ledger.Load(files.ledger)
+	if err != nil {
+		return 0, err
+	}
+	record, err := ledger.LoadRecord(files.record)
+	if err != nil {
+		return 0, err
+	}
+	if record.LedgerFile == nil || record.LedgerFile.SHA256 != sum {
+		return 0, hint(fmt.Errorf("the record was made with another ledger than %s", where.relative(files.ledger)), "gate run, then gate accept")
+	}
+	change := ledger.Accept
+	if o.tighten {
+		change = ledger.Tighten
+	}
+	next, changes, err := change(l, record)
+	if err != nil {
+		return 0, err
+	}
+	if len(changes) == 0 {
+		return 0, a.say("nothing to accept: %s says what the run did", where.relative(files.ledger))
+	}
+	if err := a.showChanges(where.relative(files.ledger), changes); err != nil {
+		return 0, err
+	}
+	if yes, err := a.agreed(&o, next, changes); err != nil {
+		return 0, err
+	} else if !yes {
+		return ledger.ExitDrift, a.say("not accepted; the ledger is as it was")
+	}
+	if err := ledger.Write(files.ledger, next); err != nil {
+		return 0, err
+	}
+	return 0, a.say("accepted; commit it: git add %s", shellJoin([]string{where.relative(files.ledger)}))
+}
+
+// showChanges prints one line a change.
+func (a *app) showChanges(name string, changes []ledger.Change) error {
+	if err := a.say("%s changes:", name); err != nil {
+		return err
+	}
+	for _, c := range changes {
+		line := "- " + c.Key + "  " + c.Old
+		switch {
+		case c.Old == "":
+			line = "+ " + c.Key + "  " + c.New
+		case c.New != "":
+			line = "~ " + c.Key + "  " + c.Old + " -> " + c.New
+		}
+		if c.Detail != "" {
+			line += "  (" + c.Detail + ")"
+		}
+		if err := a.say("  %s", line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// agreed asks whether the changes are to be made. What only takes away needs
+// no answer; a digest stands for the written paths, and for nothing else.
+func (a *app) agreed(o *acceptOptions, next *ledger.Ledger, changes []ledger.Change) (bool, error) {
+	if o.writes != "" {
+		if o.writes != next.Accepted() {
+			return false, hint(fmt.Errorf("--writes %s is not the digest of the record", o.writes), "it is %s: read the paths first", next.Accepted())
+		}
+		for _, c := range changes {
+			if c.Key != "writes" && c.Key != "write_paths" && !o.tighten {
+				return false, hint(fmt.Errorf("--writes stands for the written paths alone, and %s would change too", c.Key), "gate accept, on a terminal")
+			}
+		}
+		return true, nil
+	}
+	if o.tighten {
+		return true, nil
+	}
+	if !isTerminal(a.stdin) || !isTerminal(a.stderr) {
+		return false, hint(errors.New("stdin and stderr are not a terminal to ask on"), "gate accept --writes %s", next.Accepted())
+	}
+	if _, err := io.WriteString(a.stderr, "gate: accept these changes? [y/N] "); err != nil {
+		return false, fmt.Errorf("write stderr: %w", err)
+	}
+	answer, err := bufio.NewReader(a.stdin).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false, fmt.Errorf("read the answer: %w", err)
+	}
+	answer = strings.ToLower(strings.TrimSpace(answer))
+	return answer == "y" || answer == "yes", nil
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/org/gate/ledger"
+)
+
+// checkOptions are the flags of gate check.
+type checkOptions struct {
+	ledger, root  string
+	json, noColor bool
+}
+
+func (o *checkOptions) syntax() syntax {
+	return syntax{
+		name: "check",
+		options: []option{
+			{"ledger", "FILE", text(&o.ledger)},
+			{"root", "DIR", text(&o.root)},
+			{"json", "", toggle(&o.json)},
+			{"no-color", "", toggle(&o.noColor)},
+		},
+		operands: 1,
+	}
+}
+
+// checkCommand is gate check.
+func (a *app) checkCommand(args []string) (int, error) {
+	var o checkOptions
+	p, err := o.syntax().parse(args)
+	if err != nil {
+		return 0, err
+	}
+	if len(p.operands) == 0 {
+		return 0, hint(errors.New("no record named"), "gate check "+recordName)
+	}
+	where, err := locate(o.root)
+	if err != nil {
+		return 0, err
+	}
+	path, err := ledger.Find(where.root, o.ledger)
+	if err != nil {
+		return 0, err
+	}
+	l, _, err := ledger.Load(path)
+	if err != nil {
+		return 0, err
+	}
+	record, err := ledger.LoadRecord(p.operands[0])
+	if err != nil {
+		return 0, err
+	}
+	verdict := ledger.Compare(l, record, ledger.Options{CI: a.inCI()})
+	if o.json {
+		return verdict.ExitCode(), a.printVerdict(&verdict)
+	}
+	return verdict.ExitCode(), ledger.Render(a.stdout, &verdict, ledger.RenderOptions{
+		Color: a.colored(a.stdout, o.noColor), File: p.operands[0],
+	})
+}
+
+// printVerdict prints a verdict as JSON on stdout.
+func (a *app) printVerdict(v *ledger.Verdict) error {
+	data, err := v.Encode()
+	if err != nil {
+		return err
+	}
+	return a.print(string(data))
+}

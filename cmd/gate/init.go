@@ -1,0 +1,227 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/org/gate/ledger"
+	"github.com/org/gate/runner"
+)
+
+// initOptions are the flags of gate init.
+type initOptions struct {
+	runs         int
+	ledger, root string
+	evidence     string
+	timeout      time.Duration
+	force        bool
+}
+
+// minRuns is how many runs it takes to see what differs between two.
+const minRuns = 2
+
+func (o *initOptions) syntax() syntax {
+	return syntax{
+		name: "init",
+		options: []option{
+			{"runs", "N", o.setRuns},
+			{"ledger", "FILE", text(&o.ledger)},
+			{"force", "", toggle(&o.force)},
+			evidenceOption(&o.evidence),
+			timeoutOption(&o.timeout),
+			{"root", "DIR", text(&o.root)},
+		},
+		command: true,
+	}
+}
+
+func (o *initOptions) setRuns(v string) error {
+	n, err := strconv.Atoi(v)
+	if err != nil || n < minRuns || n > 100 {
+		return fmt.Errorf("want a number from %d to 100", minRuns)
+	}
+	o.runs = n
+	return nil
+}
+
+// initCommand is gate init.
+func (a *app) initCommand(args []string) (int, error) {
+	o := initOptions{runs: minRuns}
+	p, err := o.syntax().parse(args)
+	if err != nil {
+		return 0, err
+	}
+	if len(p.command) == 0 {
+		return 0, hint(errors.New("no command to make a ledger for"), "gate init -- go test ./...")
+	}
+	where, err := locate(o.root)
+	if err != nil {
+		return 0, err
+	}
+	path, err := a.newLedger(where, &o)
+	if err != nil {
+		return 0, err
+	}
+	records, err := a.seedRuns(where, &o, p.command)
+	if err != nil {
+		return 0, err
+	}
+	l, folds, err := ledger.Seed(records, p.command)
+	if err != nil {
+		return 0, err
+	}
+	if err := ledger.Write(path, l); err != nil {
+		return 0, err
+	}
+	record := filepath.Join(filepath.Dir(path), recordName)
+	ignored, err := ignoreRecord(where, record)
+	if err != nil {
+		return 0, err
+	}
+	return 0, a.reportSeed(where, path, l, folds, ignored)
+}
+
+// newLedger is where the ledger goes: --ledger, the place of the one that is
+// there, or the root of the repository.
+func (a *app) newLedger(where place, o *initOptions) (string, error) {
+	path, err := ledger.Find(where.root, o.ledger)
+	if errors.Is(err, fs.ErrNotExist) {
+		path, err = filepath.Join(where.root, ledgerName), nil
+	}
+	if err == nil {
+		path, err = resolve(path)
+	}
+	if err != nil {
+		return "", fmt.Errorf("find a place for the ledger: %w", err)
+	}
+	if _, err := os.Lstat(path); err == nil {
+		if !o.force {
+			return "", hint(fmt.Errorf("there is a ledger already: %s", path), "gate accept takes over what a run did; gate init --force begins anew")
+		}
+		if a.inCI() {
+			return "", hint(errors.New("--force where CI is set: a ledger is replaced by a human"), "run it on your own machine and commit the ledger")
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("look for a ledger: %w", err)
+	}
+	return path, writable(path)
+}
+
+// seedRuns runs the command as often as asked and refuses a run that cannot
+// stand for a known-good revision.
+func (a *app) seedRuns(where place, o *initOptions, command []string) ([]*ledger.Record, error) {
+	var records []*ledger.Record
+	for i := range o.runs {
+		if err := a.say("run %d of %d: %s", i+1, o.runs, shellJoin(command)); err != nil {
+			return nil, err
+		}
+		record, err := a.observe(runner.Config{
+			Command: command,
+			Dir:     where.dir, Root: where.root,
+			Env:   a.environ,
+			Stdin: a.stdin, Stdout: a.stdout, Stderr: a.stderr,
+			Mode:     ledger.Audit,
+			Evidence: o.evidence,
+			Timeout:  o.timeout,
+			Version:  version(),
+		}, false, "")
+		if err != nil {
+			return nil, err
+		}
+		if err := knownGood(record); err != nil {
+			return nil, fmt.Errorf("run %d of %d: %w; no ledger was written", i+1, o.runs, err)
+		}
+		records = append(records, record)
+	}
+	return records, nil
+}
+
+// knownGood refuses a run that did not pass, or was not wholly observed.
+func knownGood(r *ledger.Record) error {
+	switch {
+	case r.Killed != "":
+		return failed{fmt.Errorf("gate ended it: %s", r.Killed), ledger.ExitKilled}
+	case r.Exit != 0:
+		return failed{fmt.Errorf("the command failed with status %d", r.Exit), r.Exit}
+	case r.Interrupted != "":
+		return failed{fmt.Errorf("it was interrupted by %s", r.Interrupted), ledger.ExitIncomplete}
+	case len(r.Gaps) > 0:
+		err := fmt.Errorf("it was not wholly observed: %s: %s", r.Gaps[0].Kind, r.Gaps[0].Detail)
+		return failed{hint(err, "gate doctor says what this host lacks"), ledger.ExitIncomplete}
+	}
+	return nil
+}
+
+// ignoreRecord adds the record to the .gitignore of the repository, unless git
+// ignores it already, and says whether it did.
+func ignoreRecord(where place, record string) (added bool, err error) {
+	if !within(where.root, record) {
+		return false, nil
+	}
+	rel := where.relative(record)
+	// "-q" gives status 0 if the path is ignored; any other status, also that
+	// git is missing, leaves it to the line below (git-check-ignore(1)).
+	check := exec.Command("git", "-C", where.root, "check-ignore", "-q", "--", rel)
+	if check.Run() == nil {
+		return false, nil
+	}
+	path := filepath.Join(where.root, ".gitignore")
+	data, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, fmt.Errorf("add the record to .gitignore: %w", err)
+	}
+	line := "/" + strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, " ", `\ `).Replace(rel)
+	if slices.Contains(strings.Split(string(data), "\n"), line) {
+		return false, nil
+	}
+	if len(data) > 0 && data[len(data)-1] != '\n' {
+		data = append(data, '\n')
+	}
+	data = append(data, line+"\n"...)
+	if err := renameio.WriteFile(path, data, 0o644, renameio.WithTempDir(where.root), renameio.WithExistingPermissions()); err != nil {
+		return false, fmt.Errorf("add the record to .gitignore: %w", err)
+	}
+	return true, nil
+}
+
+// reportSeed says what stands in the new ledger, for the human who will commit
+// it.
+func (a *app) reportSeed(where place, path string, l *ledger.Ledger, folds []ledger.Folding, ignored bool) error {
+	lines := []string{
+		fmt.Sprintf("wrote %s: net %d, cpu_budget %g s, writes %d", where.relative(path), len(l.AllowNet), l.CPUBudget, len(l.WritePaths)),
+	}
+	for _, endpoint := range l.AllowNet {
+		lines = append(lines, fmt.Sprintf("  net    %s (does the suite need it?)", endpoint))
+	}
+	for _, row := range l.WritePaths {
+		if !slices.Contains(l.Fold, row) {
+			lines = append(lines, "  write  "+row)
+		}
+	}
+	for _, f := range folds {
+		lines = append(lines, fmt.Sprintf("  fold   %s (%s)", f.Glob, f.Reason))
+	}
+	for _, place := range l.AllowWrite {
+		lines = append(lines, "  allow  "+place)
+	}
+	if ignored {
+		lines = append(lines, "added the record to .gitignore")
+	}
+	lines = append(lines, "read it, then commit it: git add "+shellJoin([]string{where.relative(path)}))
+	for _, line := range lines {
+		if err := a.say("%s", line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
