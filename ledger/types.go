@@ -6,26 +6,74 @@
 // no file, clock or environment.
 package ledger
 
-import "time"
+import (
+	"time"
 
-// Ledger is capability.ledger.json. Keys: see docs/ledger.md.
+	"github.com/org/gate/writeset"
+)
+
+// Version is the version of both files that this package reads and writes.
+const Version = 1
+
+// Modes of a ledger and of a run.
+const (
+	Enforce = "enforce" // refuse, record, and go red
+	Audit   = "audit"   // record alone: how a first ledger is made
+)
+
+// Tiers of evidence, best first.
+const (
+	TierNamespace = "namespace"
+	TierNotify    = "notify"
+	TierWeak      = "weak"
+)
+
+// Why gate ended a run.
+const (
+	KilledCPU     = "cpu_budget"
+	KilledTimeout = "timeout"
+)
+
+// What saw a row.
+const (
+	WitnessSyscall   = "syscall"
+	WitnessPacket    = "packet"
+	WitnessResolver  = "resolver"
+	WitnessInProcess = "in-process"
+	WitnessSnapshot  = "snapshot"
+)
+
+// Ledger is capability.ledger.json. Keys: see docs/ledger.md. Parse gives it
+// with every list sorted but Command and Fold, whose order means something.
 type Ledger struct {
-	Version       int
-	Command       []string // nil: not pinned
-	Mode          string   // "enforce" (also when absent) or "audit"
-	AllowNet      []string
-	CPUBudget     float64 // user CPU seconds, > 0
-	Writes        string  // SHA-256 in hex; "" if absent
-	WritePaths    []string
-	HasPaths      bool     // write_paths stands in the file (it may be an empty list)
-	AllowWrite    []string // nil: the defaults of writeset
-	HasAllowWrite bool
-	Fold          []string
-	Evidence      string // "", "namespace", "notify", "weak"
-	Prove         bool
-	Parts         []string
-	Paths         []string
-	SelfAccept    bool
+	Version       int      `json:"version,omitempty"`
+	Command       []string `json:"command,omitempty"` // nil: not pinned
+	Mode          string   `json:"mode,omitempty"`    // Enforce (also when absent) or Audit
+	AllowNet      []string `json:"allow_net,omitempty"`
+	CPUBudget     float64  `json:"cpu_budget"`       // user CPU seconds, > 0, at most MaxBudget
+	Writes        string   `json:"writes,omitempty"` // SHA-256 in hex; "" if absent
+	WritePaths    []string `json:"write_paths,omitempty"`
+	HasPaths      bool     `json:"-"`                     // write_paths stands in the file (it may be an empty list)
+	AllowWrite    []string `json:"allow_write,omitempty"` // nothing and HasAllowWrite false: the defaults of writeset
+	HasAllowWrite bool     `json:"-"`
+	Fold          []string `json:"fold,omitempty"`     // first match wins
+	Evidence      string   `json:"evidence,omitempty"` // lowest tier accepted; "": any but weak
+	Prove         bool     `json:"prove,omitempty"`
+	Parts         []string `json:"parts,omitempty"`
+	Paths         []string `json:"paths,omitempty"`
+	SelfAccept    bool     `json:"self_accept,omitempty"`
+}
+
+// MaxBudget bounds cpu_budget: about 31 years, which a time.Duration holds.
+const MaxBudget = 1e9
+
+// Accepted is the digest that a run must have: Writes, or if that is absent
+// the digest of WritePaths.
+func (l *Ledger) Accepted() string {
+	if l.Writes != "" {
+		return l.Writes
+	}
+	return writeset.Digest(l.WritePaths)
 }
 
 // Who made the first attempt of a row.
@@ -101,7 +149,8 @@ type DoorUse struct {
 	BytesIn     int64  `json:"bytes_in"`
 }
 
-// Record is capability.actual.json: what one run did.
+// Record is capability.actual.json: what one run did. Whoever assembles one
+// fills in the rows and calls Derive for the keys that follow from them.
 type Record struct {
 	Version int      `json:"version"`
 	Gate    string   `json:"gate"` // gate's version
@@ -118,11 +167,12 @@ type Record struct {
 	Gaps     []Gap     `json:"gaps"`
 	Findings []Finding `json:"findings,omitempty"`
 
-	Net        []string `json:"net"`
+	Net        []string `json:"net"` // of NetRows
 	CPUSec     float64  `json:"cpu_sec"`
 	CPUBudget  float64  `json:"cpu_budget"`
-	Writes     string   `json:"writes"`
-	WritePaths []string `json:"write_paths"`
+	Writes     string   `json:"writes"`      // digest of WritePaths
+	WritePaths []string `json:"write_paths"` // of WriteRows and Fold
+	Fold       []string `json:"fold"`        // the globs this run was folded by, in order
 
 	NetRows   []NetRow     `json:"net_rows"`
 	CPU       CPU          `json:"cpu"`
