@@ -40,7 +40,12 @@ const (
 // attributes of a thread and pass to a child of that thread. The other
 // threads stay free to talk to gate: a filtered thread that sent the
 // listener would wait for an answer that only the receiver can give.
-func Init() int {
+//
+// With the argument "probe" it is instead the command of Probe.
+func Init(args []string) int {
+	if len(args) > 0 && args[0] == probeArg {
+		return probed()
+	}
 	ctl := &control{conn: controlFD}
 	err := runInit(ctl)
 	if err == nil {

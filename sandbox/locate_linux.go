@@ -84,7 +84,7 @@ func (t *target) node() Node {
 		return Node{}
 	}
 	return Node{
-		Exists: true, Dir: t.is(unix.S_IFDIR),
+		Exists: true, Dir: t.is(unix.S_IFDIR), Special: special(t),
 		Dev: uint64(t.st.Dev), Ino: t.st.Ino, Nlink: uint64(t.st.Nlink),
 	}
 }

@@ -50,9 +50,9 @@ func parentPath(p string) string {
 	return "/"
 }
 
-// device tells whether a file is one that holds nothing: character and block
-// devices, pipes, and sockets are not files.
-func device(f *target) bool {
+// special tells whether a file is one that holds nothing: character and block
+// devices, pipes, and sockets.
+func special(f *target) bool {
 	return f.is(unix.S_IFCHR) || f.is(unix.S_IFBLK) || f.is(unix.S_IFIFO) || f.is(unix.S_IFSOCK)
 }
 
@@ -72,7 +72,7 @@ func (v *view) opens(c *creds, f *target, flags uint64) Op {
 		return 0
 	}
 	switch {
-	case create && flags&oExcl != 0, f.is(unix.S_IFDIR), f.is(unix.S_IFLNK), device(f), flags&unix.O_DIRECTORY != 0:
+	case create && flags&oExcl != 0, f.is(unix.S_IFDIR), f.is(unix.S_IFLNK), special(f), flags&unix.O_DIRECTORY != 0:
 		return 0
 	}
 	want := uint32(0)

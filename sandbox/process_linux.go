@@ -153,6 +153,15 @@ func (t *task) PID() int {
 	return t.tgid
 }
 
+// Program is "" if the process has died meanwhile.
+func (t *task) Program() string {
+	s, err := readStat("/proc", t.PID())
+	if err != nil {
+		return ""
+	}
+	return s.comm
+}
+
 // Actor walks up the parents to init. An orphan's chain is short: its parents are gone.
 func (t *task) Actor() Actor {
 	a := Actor{PID: t.PID(), Argv: commandLine(t.PID()), At: time.Now()}

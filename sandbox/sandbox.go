@@ -97,6 +97,7 @@ const (
 type Node struct {
 	Exists   bool
 	Dir      bool
+	Special  bool // a device, pipe or socket: what is written to it reaches no file
 	Dev, Ino uint64
 	Nlink    uint64
 }
@@ -140,6 +141,8 @@ type Answer struct {
 type Caller interface {
 	// PID is the process (thread group) in gate's own PID namespace.
 	PID() int
+	// Program is the name of the process (comm), at most 15 bytes.
+	Program() string
 	// Actor reads the chain of programs, command line and working directory.
 	Actor() Actor
 }
@@ -160,10 +163,10 @@ type Handler interface {
 	File(c *FileCall, who Caller)
 	Connect(c *NetCall, who Caller) Answer
 	Bind(c *NetCall, who Caller)
-	// SigChild: the process set SIGCHLD to be ignored (or SA_NOCLDWAIT), or to anything else.
-	SigChild(pid int, ignored bool)
-	// Exit: the process is about to end by exit_group.
-	Exit(pid int)
+	// SigChild: the thread's process sets SIGCHLD to be ignored (or SA_NOCLDWAIT), or to anything else.
+	SigChild(tid int, ignored bool)
+	// Exit: the thread's process is about to end by exit_group.
+	Exit(tid int)
 	// Refused: a call that gate cannot observe was refused; label is "io_uring", "i386", "x32".
 	Refused(label, call string, who Caller)
 	// Gap: something was not observed.

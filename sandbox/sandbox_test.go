@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == InitArg {
-		os.Exit(Init())
+		os.Exit(Init(os.Args[2:]))
 	}
 	os.Exit(m.Run())
 }
@@ -24,12 +24,12 @@ func (l logger) Connect(c *NetCall, who Caller) Answer {
 	l.t.Logf("connect %+v by %v", *c, who.Actor().Chain)
 	return Answer{}
 }
-func (l logger) Bind(c *NetCall, who Caller)        { l.t.Logf("bind %+v", *c) }
-func (l logger) SigChild(pid int, ignored bool)     { l.t.Logf("sigchild %d %v", pid, ignored) }
-func (l logger) Exit(pid int)                       { l.t.Logf("exit %d", pid) }
+func (l logger) Bind(c *NetCall, who Caller)            { l.t.Logf("bind %+v", *c) }
+func (l logger) SigChild(pid int, ignored bool)         { l.t.Logf("sigchild %d %v", pid, ignored) }
+func (l logger) Exit(pid int)                           { l.t.Logf("exit %d", pid) }
 func (l logger) Refused(label, call string, who Caller) { l.t.Logf("refused %s %s", label, call) }
-func (l logger) Gap(kind, detail string)            { l.t.Logf("GAP %s %s", kind, detail) }
-func (l logger) Found(kind, detail string, who Caller) { l.t.Logf("found %s %s", kind, detail) }
+func (l logger) Gap(kind, detail string)                { l.t.Logf("GAP %s %s", kind, detail) }
+func (l logger) Found(kind, detail string, who Caller)  { l.t.Logf("found %s %s", kind, detail) }
 
 func TestFirst(t *testing.T) {
 	cmdline := os.Getenv("CMDLINE")
@@ -55,11 +55,11 @@ func TestFirst(t *testing.T) {
 
 type quiet struct{}
 
-func (quiet) File(c *FileCall, who Caller)              {}
-func (quiet) Connect(c *NetCall, who Caller) Answer     { return Answer{} }
-func (quiet) Bind(c *NetCall, who Caller)               {}
-func (quiet) SigChild(pid int, ignored bool)            {}
-func (quiet) Exit(pid int)                              {}
-func (quiet) Refused(label, call string, who Caller)    {}
-func (quiet) Gap(kind, detail string)                   {}
-func (quiet) Found(kind, detail string, who Caller)     {}
+func (quiet) File(c *FileCall, who Caller)           {}
+func (quiet) Connect(c *NetCall, who Caller) Answer  { return Answer{} }
+func (quiet) Bind(c *NetCall, who Caller)            {}
+func (quiet) SigChild(pid int, ignored bool)         {}
+func (quiet) Exit(pid int)                           {}
+func (quiet) Refused(label, call string, who Caller) {}
+func (quiet) Gap(kind, detail string)                {}
+func (quiet) Found(kind, detail string, who Caller)  {}

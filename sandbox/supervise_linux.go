@@ -258,7 +258,7 @@ func (s *supervisor) handle(n *notification) (Answer, error) {
 	}
 	switch c.do {
 	case doExit:
-		s.handler.Exit(t.PID())
+		s.handler.Exit(t.tid)
 	case doSigaction:
 		return Answer{}, s.sigaction(n, t)
 	case doIdentity:
@@ -292,7 +292,7 @@ func (s *supervisor) sigaction(n *notification, t *task) error {
 	}
 	const sigIgn, saNoCldWait = 1, 2
 	ignored := binary.NativeEndian.Uint64(b[:]) == sigIgn || binary.NativeEndian.Uint64(b[8:])&saNoCldWait != 0
-	s.handler.SigChild(t.PID(), ignored)
+	s.handler.SigChild(t.tid, ignored)
 	return nil
 }
 
@@ -658,7 +658,7 @@ func (o *fileOp) run(dirfd int32, path string, dirfd2 int32, path2 string, n *no
 			o.emit(Modify, &from, nil)
 		}
 	case doMeta, doMetaFD:
-		if from.exists && !device(&from) && o.changesMeta(&from, n) {
+		if from.exists && o.changesMeta(&from, n) {
 			o.emit(Meta, &from, nil)
 		}
 	}

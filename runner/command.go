@@ -1,0 +1,114 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/org/gate/sandbox"
+)
+
+// lookPath finds the program as a shell does: a name with a slash is relative
+// to the working directory, any other is searched in PATH. The errors are
+// those of a shell: 127 not found, 126 found and not executable.
+func lookPath(name, dir string, env []string) (string, error) {
+	if strings.Contains(name, "/") {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(dir, name)
+		}
+		return name, executable(name)
+	}
+	var denied error
+	for _, d := range filepath.SplitList(lookup(env)("PATH")) {
+		if !filepath.IsAbs(d) {
+			d = filepath.Join(dir, d) // "" and "." mean the working directory
+		}
+		path := filepath.Join(d, name)
+		err := executable(path)
+		if err == nil {
+			return path, nil
+		}
+		var start *sandbox.StartError
+		if errors.As(err, &start) && start.Code == 126 && denied == nil {
+			denied = err
+		}
+	}
+	if denied != nil {
+		return "", denied
+	}
+	return "", &sandbox.StartError{Code: 127, Err: fmt.Errorf("%s: command not found in PATH", name)}
+}
+
+func executable(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		return &sandbox.StartError{Code: 127, Err: fmt.Errorf("%s: no such file", path)}
+	case err != nil:
+		return &sandbox.StartError{Code: 126, Err: err}
+	case info.IsDir():
+		return &sandbox.StartError{Code: 126, Err: fmt.Errorf("%s: is a directory", path)}
+	case info.Mode()&0o111 == 0:
+		return &sandbox.StartError{Code: 126, Err: fmt.Errorf("%s: not executable (mode %04o)", path, info.Mode().Perm())}
+	}
+	return nil
+}
+
+// lookup is os.Getenv over an environment.
+func lookup(env []string) func(string) string {
+	return func(key string) string {
+		for i := len(env) - 1; i >= 0; i-- { // the last one counts, as in execve
+			if v, ok := strings.CutPrefix(env[i], key+"="); ok {
+				return v
+			}
+		}
+		return ""
+	}
+}
+
+// suiteEnv is the command's environment: the caller's, the journal for
+// in-process interceptors, and -count=1 where Go tests may be run, since a
+// cached result executes nothing and has no rows.
+func suiteEnv(cfg Config, journal string) []string {
+	env := append(append([]string{}, cfg.Env...), "GATE_EGRESS_LOG="+journal)
+	if !goModule(cfg.Root, cfg.Dir) {
+		return env
+	}
+	flags := strings.TrimSpace(lookup(cfg.Env)("GOFLAGS") + " -count=1")
+	return append(env, "GOFLAGS="+flags)
+}
+
+// goModule tells whether a directory lies in a Go module of the repository.
+func goModule(root, dir string) bool {
+	for {
+		for _, name := range []string{"go.mod", "go.work"} {
+			if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+				return true
+			}
+		}
+		if dir == root || len(dir) <= len(root) {
+			return false
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+// sudoUser is who called sudo: the suite runs as that user, and gate alone as
+// root. It is nil without sudo.
+func sudoUser(env []string) *sandbox.User {
+	get := lookup(env)
+	if os.Geteuid() != 0 || get("SUDO_UID") == "" {
+		return nil
+	}
+	uid, err1 := strconv.ParseUint(get("SUDO_UID"), 10, 32)
+	gid, err2 := strconv.ParseUint(get("SUDO_GID"), 10, 32)
+	if err1 != nil || err2 != nil || uid == 0 {
+		return nil
+	}
+	return &sandbox.User{UID: uint32(uid), GID: uint32(gid), Groups: groupsOf(uint32(uid), uint32(gid))}
+}

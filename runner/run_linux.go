@@ -1,0 +1,612 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/org/gate/egress"
+	"github.com/org/gate/ledger"
+	"github.com/org/gate/rusage"
+	"github.com/org/gate/sandbox"
+	"github.com/org/gate/writeset"
+)
+
+const (
+	sampleEvery = 100 * time.Millisecond
+	statusEvery = 250 * time.Millisecond
+	// After a request to stop: from the signal to SIGKILL.
+	stopGrace   = 10 * time.Second
+	budgetGrace = 2 * time.Second
+)
+
+// Run runs a command in the sandbox and records what it did. An error means
+// that there is no record: the run could not be set up (sandbox.SetupError),
+// the command not be started (sandbox.StartError), or gate itself failed.
+func Run(ctx context.Context, cfg Config) (*ledger.Record, error) {
+	r, err := newRun(cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+	if err := r.open(ctx); err != nil {
+		return nil, err
+	}
+	defer r.box.Close()
+	return r.record(ctx)
+}
+
+// run is one run under way.
+type run struct {
+	cfg     Config
+	path    string // of the program
+	env     []string
+	ledger  *ledger.Ledger
+	allow   egress.AllowList
+	fold    []writeset.Glob
+	places  []writeset.Place
+	aliases map[string]string
+	journal string // file of GATE_EGRESS_LOG
+	tmp     string // directory of the journal
+
+	h     *handler
+	meter *rusage.Meter
+	names *egress.Names
+	doors egress.DoorSet
+	box   *sandbox.Box
+	tier  sandbox.Tier
+
+	listen []sandbox.Listen // sockets of the doors
+	doorOf []string         // door that listen[i] belongs to
+
+	before *writeset.Snapshot
+}
+
+func newRun(cfg Config) (*run, error) {
+	r := &run{cfg: cfg, ledger: cfg.Ledger, meter: &rusage.Meter{}, names: egress.NewNames()}
+	if r.ledger == nil {
+		r.ledger = &ledger.Ledger{}
+	}
+	var err error
+	if r.path, err = lookPath(cfg.Command[0], cfg.Dir, cfg.Env); err != nil {
+		return nil, err
+	}
+	if r.allow, err = egress.ParseAllowList(r.ledger.AllowNet); err != nil {
+		return nil, fmt.Errorf("allow_net: %w", err)
+	}
+	if r.fold, err = writeset.ParseGlobs(r.ledger.Fold); err != nil {
+		return nil, fmt.Errorf("fold: %w", err)
+	}
+	getenv := lookup(cfg.Env)
+	r.places = writeset.DefaultPlaces(getenv)
+	if r.ledger.HasAllowWrite {
+		if r.places, err = writeset.Places(r.ledger.AllowWrite, getenv); err != nil {
+			return nil, fmt.Errorf("allow_write: %w", err)
+		}
+	}
+	if r.aliases, err = gitAliases(cfg.Root); err != nil {
+		return nil, err
+	}
+	if r.tmp, err = os.MkdirTemp("", "gate-"); err != nil {
+		return nil, fmt.Errorf("make a directory for the in-process journal: %w", err)
+	}
+	r.journal = filepath.Join(r.tmp, "egress.jsonl")
+	r.env = suiteEnv(cfg, r.journal)
+	return r, nil
+}
+
+func (r *run) close() {
+	if err := os.RemoveAll(r.tmp); err != nil {
+		r.h.findings.add("leftover", "remove "+r.tmp+": "+err.Error(), -1)
+	}
+}
+
+// open takes the first snapshot and sets the sandbox up, both at once.
+func (r *run) open(ctx context.Context) error {
+	type snapshot struct {
+		s   *writeset.Snapshot
+		err error
+	}
+	taken := make(chan snapshot, 1)
+	go func() {
+		s, err := writeset.Take(ctx, r.cfg.Root)
+		taken <- snapshot{s, err}
+	}()
+	boxErr := r.openBox(ctx)
+	first := <-taken
+	r.before = first.s
+	if err := errors.Join(boxErr, first.err); err != nil {
+		if r.box != nil {
+			r.box.Close()
+		}
+		return err
+	}
+	return nil
+}
+
+// openBox tries the tiers that are wanted, best first. A lower one than the
+// best is taken only where nobody asked for a tier, and the record says so.
+func (r *run) openBox(ctx context.Context) error {
+	var err error
+	if r.doors, err = egress.OpenDoors(ctx, egress.Doors(r.allow), r.cfg.Doors); err != nil {
+		return err
+	}
+	tiers := []sandbox.Tier{sandbox.Namespace, sandbox.Notify}
+	switch want := r.cfg.Evidence; {
+	case want != "":
+		tiers = []sandbox.Tier{sandbox.Tier(want)}
+	case r.ledger.Evidence == ledger.TierNamespace:
+		tiers = tiers[:1]
+	}
+	r.listenFor()
+	who := &actors{root: r.cfg.Root}
+	var why error
+	for _, tier := range tiers {
+		r.box, err = sandbox.Open(ctx, r.spec(tier))
+		if err == nil {
+			r.tier = tier
+			r.h = r.handler(tier, who)
+			if why != nil {
+				r.h.findings.add("lower-tier", "no namespaces here, so packets are not witnessed: "+why.Error(), -1)
+			}
+			return nil
+		}
+		var setup *sandbox.SetupError
+		if !errors.As(err, &setup) {
+			return err
+		}
+		why = errors.Join(why, err)
+	}
+	return why
+}
+
+// listenFor plans a socket for each address of each door. The addresses of a
+// name are gate's own, so that the door is reached by that name.
+func (r *run) listenFor() {
+	for _, e := range egress.Doors(r.allow) {
+		addrs := []netip.Addr{}
+		if a, ok := e.Addr(); ok {
+			addrs = append(addrs, a)
+		} else if v4, v6, ok := r.names.Allot(e.Host); ok {
+			addrs = append(addrs, v4, v6)
+		}
+		network := "tcp"
+		if e.Transport == egress.UDP {
+			network = "udp"
+		}
+		for _, a := range addrs {
+			r.listen = append(r.listen, sandbox.Listen{Network: network, Addr: netip.AddrPortFrom(a, e.Port)})
+			r.doorOf = append(r.doorOf, e.String())
+		}
+	}
+}
+
+func (r *run) spec(tier sandbox.Tier) sandbox.Spec {
+	s := sandbox.Spec{
+		Tier: tier, Argv: r.cfg.Command, Path: r.path, Dir: r.cfg.Dir, Env: r.env,
+		Stdin: r.cfg.Stdin, Stdout: r.cfg.Stdout, Stderr: r.cfg.Stderr,
+		User: sudoUser(r.cfg.Env),
+	}
+	if r.cfg.LedgerPath != "" {
+		s.ReadOnly = []string{r.cfg.LedgerPath}
+	}
+	if r.limited() {
+		s.CPUSoft, s.CPUHard = rusage.Budget{Seconds: r.ledger.CPUBudget}.Rlimit()
+	}
+	if tier == sandbox.Namespace {
+		s.Listen = r.listen
+		for _, in := range egress.Filter() {
+			s.PacketFilter = append(s.PacketFilter, sandbox.Instruction(in))
+		}
+	}
+	return s
+}
+
+// limited tells whether the budget is enforced; audit only records.
+func (r *run) limited() bool { return r.ledger.CPUBudget > 0 && r.cfg.Mode != ledger.Audit }
+
+func (r *run) handler(tier sandbox.Tier, who *actors) *handler {
+	getenv := lookup(r.cfg.Env)
+	home := resolved(getenv("HOME"))
+	config := egress.Config{
+		Mode: egress.Namespaced, Allow: r.allow, Audit: r.cfg.Mode == ledger.Audit,
+		Places: egress.Places{
+			Root: r.cfg.Root, Home: home,
+			RuntimeDir: resolved(or(getenv("XDG_RUNTIME_DIR"), "/run/user/"+strconv.Itoa(os.Getuid()))),
+			TmpDir:     resolved(or(getenv("TMPDIR"), "/tmp")),
+		},
+		Own:      []netip.Addr{sandbox.OwnIPv4, sandbox.OwnIPv6},
+		Resolver: []netip.AddrPort{sandbox.ResolverAddr},
+		Names:    r.names, Doors: r.doors,
+	}
+	config.EphemeralLo, config.EphemeralHi = 32768, 60999 // a new network namespace starts with these
+	if tier == sandbox.Notify {
+		config.Mode, config.Own, config.Resolver, config.Doors = egress.Shared, nil, nil, nil
+		if lo, hi, err := ephemeralPorts(); err == nil {
+			config.EphemeralLo, config.EphemeralHi = lo, hi
+		}
+		box := r.box
+		config.Owned = func(t egress.Transport, port uint16) bool {
+			network := "tcp"
+			if t == egress.UDP {
+				network = "udp"
+			}
+			_, ok := box.Owner(network, port)
+			return ok
+		}
+	}
+	protected := []string{}
+	if r.cfg.LedgerPath != "" {
+		protected = append(protected, relative(r.cfg.Root, r.cfg.LedgerPath))
+	}
+	h := &handler{
+		net: egress.New(config),
+		writes: writeset.New(writeset.Config{
+			Root: r.cfg.Root, Aliases: r.aliases, Home: home, Fold: r.fold, Allow: r.places, Protected: protected,
+		}),
+		cpu: r.meter, who: who, trace: newTrace(r.cfg.Trace, r.cfg.Root),
+	}
+	r.inherited(h)
+	return h
+}
+
+func or(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// inherited looks at the descriptors that the command gets from outside. A
+// file of the repository behind one of them is written without any open.
+func (r *run) inherited(h *handler) {
+	for i, f := range []*os.File{r.cfg.Stdin, r.cfg.Stdout, r.cfg.Stderr} {
+		if f == nil {
+			continue
+		}
+		name := []string{"stdin", "stdout", "stderr"}[i]
+		flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
+		if err != nil {
+			continue // closed: nothing is inherited
+		}
+		var st unix.Stat_t
+		if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+			continue
+		}
+		switch {
+		case st.Mode&unix.S_IFMT == unix.S_IFSOCK:
+			h.findings.add("inherited-socket", name+" is a socket that was made outside; what goes through it is not recorded", -1)
+		case st.Mode&unix.S_IFMT == unix.S_IFREG && flags&unix.O_ACCMODE != unix.O_RDONLY:
+			path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+			if err != nil {
+				h.gaps.add("inherited-file", "readlink "+name+": "+err.Error(), -1)
+				continue
+			}
+			h.writes.Record(writeset.Event{
+				Op: writeset.Modify, Call: name, Path: path,
+				Before: writeset.State{Exists: true, Dev: uint64(st.Dev), Ino: st.Ino, Nlink: uint64(st.Nlink)},
+			})
+			if _, inside := strings.CutPrefix(path, r.cfg.Root+"/"); inside {
+				h.findings.add("inherited-file", name+" is a file of the repository, "+relative(r.cfg.Root, path)+", and so it counts as written; redirect it to a place outside", -1)
+			}
+		}
+	}
+}
+
+// ephemeralPorts is net.ipv4.ip_local_port_range of the host (ip(7)).
+func ephemeralPorts() (lo, hi uint16, err error) {
+	data, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	if err != nil {
+		return 0, 0, err
+	}
+	_, err = fmt.Sscan(string(data), &lo, &hi)
+	return lo, hi, err
+}
+
+// record starts the command and the witnesses, and puts together what they saw.
+func (r *run) record(ctx context.Context) (*ledger.Record, error) {
+	rec := &ledger.Record{
+		Version: ledger.Version, Gate: r.cfg.Version, Command: r.cfg.Command, Dir: relative(r.cfg.Root, r.cfg.Dir),
+		Evidence: string(r.tier), Mode: or(r.cfg.Mode, ledger.Enforce), CPUBudget: r.ledger.CPUBudget,
+		Fold: append([]string{}, r.ledger.Fold...), Host: host(), Git: revision(ctx, r.cfg.Root),
+		Started: time.Now(),
+	}
+	w, err := r.watch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	meterCtx, stopMeter := context.WithCancel(ctx)
+	defer stopMeter()
+	stop := &stopper{box: r.box, rec: rec}
+	metered := make(chan error, 1)
+	status := &status{run: r, rec: rec}
+	go func() {
+		metered <- r.meter.Watch(meterCtx, r.box.InitPID, sampleEvery, func(u rusage.Usage) {
+			status.sample(u)
+			if b := (rusage.Budget{Seconds: r.ledger.CPUBudget}); r.limited() && b.Over(u.User) {
+				stop.kill(ledger.KilledCPU, syscall.SIGXCPU, budgetGrace)
+			}
+		})
+	}()
+	ended := make(chan struct{})
+	var minders sync.WaitGroup
+	minders.Add(1)
+	go func() { defer minders.Done(); r.mind(ended, stop, status) }()
+
+	exit, runErr := r.box.Run(ctx, r.h)
+	close(ended)
+	minders.Wait()
+	stopMeter()
+	meterErr := <-metered
+	watchErr := w.stop()
+	rec.Ended = time.Now()
+	if err := errors.Join(runErr, meterErr, watchErr, ctx.Err()); err != nil {
+		return nil, err
+	}
+	return rec, r.assemble(ctx, rec, exit)
+}
+
+// witnesses are the readers of what the namespace's own sockets see.
+type witnesses struct {
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+	mu     sync.Mutex
+	errs   []error
+	doors  egress.DoorSet
+}
+
+func (w *witnesses) run(f func() error) {
+	w.done.Add(1)
+	go func() {
+		defer w.done.Done()
+		if err := f(); err != nil {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.errs = append(w.errs, err)
+		}
+	}()
+}
+
+// stop ends the readers once their sockets are empty.
+func (w *witnesses) stop() error {
+	w.cancel()
+	err := w.doors.Close()
+	w.done.Wait()
+	return errors.Join(append(w.errs, err)...)
+}
+
+func (r *run) watch(ctx context.Context) (*witnesses, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &witnesses{cancel: cancel, doors: r.doors}
+	if r.tier != sandbox.Namespace {
+		return w, nil
+	}
+	fail := func(what string, err error) (*witnesses, error) {
+		cancel()
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	udp, err := net.FilePacketConn(r.box.ResolverUDP)
+	if err != nil {
+		return fail("resolver's UDP socket", err)
+	}
+	tcp, err := net.FileListener(r.box.ResolverTCP)
+	if err != nil {
+		return fail("resolver's TCP socket", err)
+	}
+	resolver := egress.NewResolver(r.names, sandbox.HostName, []netip.Addr{sandbox.OwnIPv4, sandbox.OwnIPv6}, r.lookup)
+	w.run(func() error { return resolver.ServeUDP(ctx, udp.(*net.UDPConn)) })
+	w.run(func() error { return resolver.ServeTCP(ctx, tcp.(*net.TCPListener)) })
+	w.run(func() error {
+		gaps, err := egress.ReadPackets(ctx, r.box.Packets, func(p egress.Packet) {
+			r.h.trace.packet(p)
+			r.h.net.Packet(p)
+		})
+		for _, g := range gaps {
+			r.h.net.Gap(g)
+		}
+		return err
+	})
+	for i, f := range r.box.Listeners {
+		door := r.doors[r.doorOf[i]]
+		if r.listen[i].Network == "udp" {
+			conn, err := net.FilePacketConn(f)
+			if err != nil {
+				return fail("socket of door "+r.doorOf[i], err)
+			}
+			w.run(func() error { return door.ServeUDP(conn.(*net.UDPConn)) })
+			continue
+		}
+		l, err := net.FileListener(f)
+		if err != nil {
+			return fail("socket of door "+r.doorOf[i], err)
+		}
+		w.run(func() error { return door.ServeTCP(l.(*net.TCPListener)) })
+	}
+	return w, nil
+}
+
+// lookup journals a question to the resolver. Who asked is found by the port
+// that the question came from: that process waits for the answer right now.
+func (r *run) lookup(l egress.Lookup) {
+	r.h.trace.lookup(l)
+	l.Actor = func() int {
+		for _, network := range []string{"udp", "tcp"} {
+			if who, ok := r.box.Owner(network, l.Client.Port()); ok {
+				return r.h.who.add(who.Actor())
+			}
+		}
+		return -1
+	}
+	r.h.net.Lookup(l)
+}
+
+// stopper ends a run, once for each reason, and notes why.
+type stopper struct {
+	box *sandbox.Box
+	rec *ledger.Record
+
+	mu       sync.Mutex
+	stopping bool
+	timer    *time.Timer
+}
+
+// kill ends the tree for one of gate's own limits.
+func (s *stopper) kill(why string, first syscall.Signal, grace time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping {
+		return
+	}
+	s.rec.Killed = why
+	s.end(first, grace)
+}
+
+// end sends a signal to the whole tree, and SIGKILL after a while. A box
+// whose init does not even take the message is killed with everything in it.
+func (s *stopper) end(first syscall.Signal, grace time.Duration) {
+	s.stopping = true
+	send := func(sig syscall.Signal) {
+		if err := s.box.SignalAll(sig); err != nil {
+			s.box.Kill()
+		}
+	}
+	send(first)
+	s.timer = time.AfterFunc(grace, func() { send(syscall.SIGKILL) })
+}
+
+// interrupt passes on what gate was told. The second time, everything ends.
+func (s *stopper) interrupt(sig syscall.Signal, terminal bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rec.Interrupted != "" && !s.stopping {
+		s.end(syscall.SIGTERM, 0)
+		return
+	}
+	if s.rec.Interrupted == "" {
+		s.rec.Interrupted = unix.SignalName(sig)
+	}
+	if !terminal {
+		if err := s.box.Signal(sig); err != nil {
+			s.box.Kill()
+		}
+	}
+	if s.timer == nil {
+		s.timer = time.AfterFunc(stopGrace, func() {
+			if err := s.box.SignalAll(syscall.SIGKILL); err != nil {
+				s.box.Kill()
+			}
+		})
+	}
+}
+
+func (s *stopper) done() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+}
+
+// mind watches the clock and the signals until the tree has ended.
+func (r *run) mind(ended chan struct{}, stop *stopper, status *status) {
+	defer stop.done()
+	tick := time.NewTicker(statusEvery)
+	defer tick.Stop()
+	var elapsed time.Duration
+	last := time.Now()
+	for {
+		select {
+		case <-ended:
+			return
+		case sig, ok := <-r.cfg.Signals:
+			if ok {
+				stop.interrupt(sig.(syscall.Signal), fromTerminal(sig))
+			}
+		case <-tick.C:
+			// A stopped gate (Ctrl-Z) does not use up the time.
+			elapsed += min(time.Since(last), 4*statusEvery)
+			last = time.Now()
+			if r.cfg.Timeout > 0 && elapsed > r.cfg.Timeout {
+				stop.kill(ledger.KilledTimeout, syscall.SIGTERM, budgetGrace)
+			}
+			status.report(elapsed)
+		}
+	}
+}
+
+// fromTerminal: a key reaches the whole foreground group, the command
+// included, and must not reach it twice.
+func fromTerminal(sig os.Signal) bool {
+	if sig != syscall.SIGINT && sig != syscall.SIGQUIT {
+		return false
+	}
+	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
+	if err != nil {
+		return false
+	}
+	defer tty.Close()
+	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
+	return err == nil && group == unix.Getpgrp()
+}
+
+// status is what the live line shows.
+type status struct {
+	run *run
+	rec *ledger.Record
+	mu  sync.Mutex
+	cpu rusage.Usage
+}
+
+func (s *status) sample(u rusage.Usage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cpu = u
+}
+
+func (s *status) report(elapsed time.Duration) {
+	if s.run.cfg.Status == nil {
+		return
+	}
+	s.mu.Lock()
+	cpu := s.cpu.User.Seconds()
+	s.mu.Unlock()
+	s.run.cfg.Status(Status{
+		Elapsed: elapsed, CPU: cpu, Budget: s.run.ledger.CPUBudget,
+		Endpoints: s.run.h.net.Live(), Writes: s.run.h.writes.Live(),
+	})
+}
+
+// host says where the run takes place.
+func host() ledger.Host {
+	h := ledger.Host{OS: runtime.GOOS, Arch: runtime.GOARCH, UID: os.Getuid()}
+	var u unix.Utsname
+	if unix.Uname(&u) == nil {
+		h.Kernel = unix.ByteSliceToString(u.Release[:])
+		h.Name = unix.ByteSliceToString(u.Nodename[:])
+	}
+	return h
+}
+
+// Signals are those that gate takes for its command while one runs.
+func Signals() (<-chan os.Signal, func()) {
+	c := make(chan os.Signal, 4)
+	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
+		if !signal.Ignored(s) {
+			signal.Notify(c, s)
+		}
+	}
+	return c, func() { signal.Stop(c) }
+}
