@@ -27,6 +27,7 @@ const (
 type State struct {
 	Exists   bool
 	Dir      bool
+	Special  bool // a device or a pipe: what is written to it reaches no file
 	Dev, Ino uint64
 	Nlink    uint64
 }
@@ -41,7 +42,8 @@ type Event struct {
 	Before   State
 	To       string // Rename, Exchange, Link
 	ToBefore State
-	// Actor interns who made the call and returns its index. It is costly and
-	// is called only when the event starts a new row.
+	// Actor interns who made the call and returns its index. It is called only
+	// when the event starts a row, or what may become one: a name that is
+	// created and removed a thousand times calls it a thousand times. nil: nobody.
 	Actor func() int
 }
