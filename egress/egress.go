@@ -5,7 +5,7 @@
 // bind) and packets seen on the loopback of the namespace (second witness),
 // answers name lookups with addresses of its own so that a later connect can
 // be recorded by name, forwards the endpoints that the ledger opens (doors),
-// and reduces everything to rows. See docs/design.md, "Column 1".
+// and reduces everything to rows. See docs/network.md.
 //
 // It traps no call, makes no namespace and knows no ledger file.
 package egress
@@ -15,7 +15,9 @@ import "net/netip"
 // Transport of an attempt, as the socket's domain, type and protocol tell it.
 type Transport uint8
 
-// The transports. Unknown is judged like TCP: over-reporting is safer.
+// The transports. Unknown is judged like TCP: over-reporting is safer. DNS is
+// no transport of an attempt but the kind of an endpoint: a name that was
+// looked up and never connected to.
 const (
 	Unknown Transport = iota
 	TCP
@@ -23,6 +25,7 @@ const (
 	Unix
 	Vsock
 	Raw
+	DNS
 )
 
 // Attempt is one call that names a far end: connect, sendto, sendmsg,
@@ -33,9 +36,17 @@ type Attempt struct {
 	Addr      netip.AddrPort // TCP, UDP, Raw
 	Path      string         // Unix: resolved absolute path, or "@name" for an abstract one ("@" alone: unnamed)
 	Exists    bool           // Unix path: a socket stands there now
-	Label     string         // Vsock and Raw: the rest of the row, e.g. "*:*", "io_uring"
-	// Actor interns who made the call and returns its index; called only when
-	// the attempt starts a new row.
+	// Label is, for Vsock, "cid:port" ("*:*" when the call names neither); for
+	// Raw without an Addr the rest of the row ("io_uring", "packet"); for Raw
+	// with an Addr the protocol, as ProtocolName spells it.
+	Label string
+	// Errno is what a Raw or Vsock call gets, in audit mode too. 0 stands for
+	// EAFNOSUPPORT with Vsock; with Raw it lets the call go on.
+	Errno int
+	// Actor interns who made the call and returns its index, smaller for
+	// earlier actors; nil if nobody can be named. It is called at most once,
+	// before the method that was given the Attempt returns, and must not call
+	// the Recorder.
 	Actor func() int
 }
 
@@ -44,7 +55,8 @@ type Decision struct {
 	// Errno 0 lets the call go on; any other value is what the caller gets.
 	Errno int
 	// Later, if set, is run on another goroutine and its Decision used: the
-	// answer needs the far end of a door to be dialled first.
+	// answer needs the far end of a door to be dialled first. It ends when
+	// the door is closed.
 	Later func() Decision
 }
 
@@ -53,7 +65,10 @@ type Bind struct {
 	Transport Transport
 	Addr      netip.AddrPort
 	Path      string // Unix: resolved path or "@name"
-	Actor     func() int
+	// Exists says that something stands at the Unix path already: such a bind
+	// fails with EADDRINUSE and makes nothing the tree's own.
+	Exists bool
+	Actor  func() int
 }
 
 // Mode says what the surroundings are, since the rules differ with them.
