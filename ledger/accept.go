@@ -185,10 +185,12 @@ func allowOutside(l *Ledger, r *Record) []string {
 	return entries
 }
 
-// placeEntry spells one raw path as an entry of allow_write.
+// placeEntry spells the raw path of an outside row, absolute or below a
+// variable, as an entry of allow_write that covers it alone.
 func placeEntry(text string) string {
-	if rest, ok := strings.CutPrefix(text, "/"); ok {
-		return "/" + strings.ReplaceAll(writeset.EscapeGlob(rest), "$", "?")
+	head, rest, _ := strings.Cut(text, "/") // head is "" or "$HOME"
+	if rest == "" {
+		return text
 	}
-	return writeset.EscapeGlob(text)
+	return head + "/" + strings.ReplaceAll(writeset.EscapeGlob(rest), "$", "?") // a $ there would be no place
 }

@@ -24,6 +24,8 @@ func causes() []cause {
 			"run the ledger's command, or have its owner pin this one"},
 		{Run, []string{LedgerEdited}, nil, "the run edited its own contract",
 			"reject the patch"},
+		{CPUSec, []string{OverBudget}, []string{endedThere}, "an unbounded loop",
+			"a failure, not flakiness: do not run it again, find the loop"},
 		{CPUSec, []string{OverBudget}, nil, "a retry loop or accidental quadratic work; a cold build cache costs as much",
 			"reject; build in a suite of its own before; shrink inputs only if the test still kills the bug"},
 

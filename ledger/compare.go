@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -120,7 +121,7 @@ type Options struct {
 func Compare(l *Ledger, r *Record, o Options) Verdict {
 	c := comparison{l: l, r: r, o: o, v: Verdict{
 		Mode: l.Mode, Exit: r.Exit, Signal: r.Signal, Killed: r.Killed, Interrupted: r.Interrupted,
-		Accepted: l.Accepted(), Findings: slices.Concat([]Finding{}, r.Findings),
+		Accepted: l.Accepted(), Findings: append([]Finding{}, r.Findings...),
 		Drifts: []Drift{}, Reasons: []Reason{}, Stale: []Stale{}, Notes: []string{},
 	}}
 	if o.Mode != "" {
@@ -130,6 +131,7 @@ func Compare(l *Ledger, r *Record, o Options) Verdict {
 	c.net()
 	c.cpu()
 	c.writes()
+	c.sort()
 	c.decide()
 	c.stale()
 	return c.v
@@ -212,7 +214,7 @@ func (c *comparison) positiveControl() {
 		c.v.Blind = true
 		c.reason("positive-control", fmt.Sprintf("%d of %d known-bad programs were seen: the detector is blind", p.Passed, p.Total), "gate doctor")
 	case p == nil && c.l.Prove:
-		c.reason("positive-control", "the ledger wants a positive control and none ran", "gate prove, or gate run --prove")
+		c.reason("positive-control", "the ledger wants a positive control and none ran", "gate prove")
 	}
 }
 
@@ -251,12 +253,19 @@ func (c *comparison) net() {
 	c.v.Columns = append(c.v.Columns, column)
 }
 
+// endedThere marks the CPU row of a run that had no chance to use more.
+const endedThere = ", and was ended there"
+
 func (c *comparison) cpu() {
 	l, r := c.l, c.r
 	// Written so that a figure that is no number is over the budget.
 	ok := r.CPUSec <= l.CPUBudget && r.Killed != KilledCPU
 	if !ok {
-		c.drift(Drift{Column: CPUSec, Kind: OverBudget, Row: fmt.Sprintf("%.2f s of %g s", r.CPUSec, l.CPUBudget)})
+		row := fmt.Sprintf("%.2f s of %s s", r.CPUSec, formatSeconds(l.CPUBudget))
+		if r.Killed == KilledCPU {
+			row += endedThere
+		}
+		c.drift(Drift{Column: CPUSec, Kind: OverBudget, Row: row})
 	}
 	c.v.Columns = append(c.v.Columns, Column{Name: CPUSec, OK: ok, Seconds: r.CPUSec, Budget: l.CPUBudget})
 }
@@ -350,6 +359,16 @@ func (c *comparison) outside(column *Column) {
 		column.Outside++
 		c.drift(Drift{Column: Writes, Kind: Outside, Row: row.Path, Count: row.Count, Who: row.Who})
 	}
+}
+
+// sort brings the drifts of one kind together, in the order of the columns.
+func (c *comparison) sort() {
+	order := []string{Run, Net, CPUSec, Writes, OtherCommand, LedgerEdited, Extra, Unattributed, Missing, DigestOnly, Outside}
+	slices.SortStableFunc(c.v.Drifts, func(a, b Drift) int {
+		return cmp.Or(
+			cmp.Compare(slices.Index(order, a.Column), slices.Index(order, b.Column)),
+			cmp.Compare(slices.Index(order, a.Kind), slices.Index(order, b.Kind)))
+	})
 }
 
 // decide puts the verdict into one word. What is certain comes first: a failed

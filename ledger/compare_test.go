@@ -171,7 +171,7 @@ func TestCompare(t *testing.T) {
 		{"died of a signal", func(_ *Ledger, r *Record, _ *Options) { r.Exit, r.Signal = 139, "SIGSEGV" }, Failed, 139, nil, nil},
 		{"over the time limit", func(_ *Ledger, r *Record, _ *Options) { r.Exit, r.Killed = 137, KilledTimeout }, Failed, 124, nil, []string{"killed"}},
 		{"ended for its CPU", func(_ *Ledger, r *Record, _ *Options) { r.Exit, r.Killed, r.CPUSec = 137, KilledCPU, 9.9 },
-			Failed, 124, []string{"cpu_sec over-budget 9.90 s of 10 s"}, []string{"killed"}},
+			Failed, 124, []string{"cpu_sec over-budget 9.90 s of 10 s, and was ended there"}, []string{"killed"}},
 		{"ended at the very end", func(_ *Ledger, r *Record, _ *Options) { r.Killed = KilledTimeout }, Failed, 124, nil, []string{"killed"}},
 
 		{"audit, drift", func(l *Ledger, r *Record, _ *Options) { l.Mode = Audit; addNet(r, "a.example.com:1") },
@@ -432,7 +432,8 @@ func TestExplain(t *testing.T) {
 		{Net, Extra, "files.pythonhosted.org:443", "download", "suite of its own"},
 		{Net, Extra, "dns:fail2ban.org", "looked up", ".test"},
 		{Net, Extra, "files.example.com:443", "hidden download or telemetry", "time pressure"},
-		{CPUSec, OverBudget, "", "retry loop", "reject"},
+		{CPUSec, OverBudget, "12.00 s of 10 s", "retry loop", "reject"},
+		{CPUSec, OverBudget, "10.01 s of 10 s" + endedThere, "unbounded loop", "not flakiness"},
 	} {
 		t.Run(tc.row, func(t *testing.T) {
 			cause, do := explain(Drift{Column: tc.column, Kind: tc.kind, Row: tc.row})

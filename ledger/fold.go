@@ -223,7 +223,9 @@ func stem(prefix string, group []*varying) string {
 		prefix = prefix[:at[0]]
 	}
 	prefix = strings.TrimRight(prefix, digits)
-	number := func(v *varying) bool { return len(v.name) > len(prefix) && strings.IndexByte(digits, v.name[len(prefix)]) >= 0 }
+	number := func(v *varying) bool {
+		return len(v.name) > len(prefix) && strings.IndexByte(digits, v.name[len(prefix)]) >= 0
+	}
 	if !slices.ContainsFunc(group, func(v *varying) bool { return !number(v) }) {
 		return prefix
 	}

@@ -57,7 +57,9 @@ func TestRecordRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if i := bytes.IndexFunc(text, func(c rune) bool { return c < 0x20 && c != '\n' || 0x7f <= c && c < 0xa0 || c == '\u202e' || c == '\u2028' }); i >= 0 {
+	if i := bytes.IndexFunc(text, func(c rune) bool {
+		return c < 0x20 && c != '\n' || 0x7f <= c && c < 0xa0 || c == '\u202e' || c == '\u2028'
+	}); i >= 0 {
 		t.Errorf("found the raw character %q in the text", text[i])
 	}
 	got, err := ParseRecord("r.json", text)

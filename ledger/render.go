@@ -29,6 +29,9 @@ func Render(w io.Writer, v *Verdict, o RenderOptions) error {
 		p.column(c)
 	}
 	for _, r := range v.Reasons {
+		if r.Kind == "killed" || r.Kind == "interrupted" {
+			continue // the first line says it
+		}
 		p.line("%s %s: %s", p.paint(yellow, "incomplete"), r.Kind, r.Detail)
 		p.indented("do", r.Do)
 	}
@@ -92,7 +95,7 @@ func (p *printer) line(format string, args ...any) {
 
 func (p *printer) indented(name, text string) {
 	if text != "" {
-		fmt.Fprintf(&p.buf, "gate:     %-6s %s\n", name, Printable(text))
+		fmt.Fprintf(&p.buf, "gate:       %-6s %s\n", name, Printable(text))
 	}
 }
 
@@ -192,7 +195,7 @@ func (p *printer) drifts() {
 			}
 			continue
 		}
-		p.line("  %s%s", d.Row, tries(d))
+		p.line("    %s%s", d.Row, tries(d))
 		if d.Who != nil {
 			p.indented("who", strings.TrimPrefix(by(d.Who), ", by "))
 		}
@@ -213,7 +216,7 @@ func (p *printer) more(n int) {
 	if p.o.File != "" {
 		see = p.o.File
 	}
-	p.line("  and %s more, see %s", fmt.Sprint(n), see)
+	p.line("    and %s more, see %s", fmt.Sprint(n), see)
 }
 
 func heading(kind string) string {
