@@ -62,6 +62,7 @@ type handler struct {
 	cpu    *rusage.Meter
 	who    *actors
 	trace  *trace
+	shared *shared // Notify alone
 
 	gaps     tally
 	findings tally
@@ -90,10 +91,23 @@ func (h *handler) File(c *sandbox.FileCall, who sandbox.Caller) {
 func (h *handler) Connect(c *sandbox.NetCall, who sandbox.Caller) sandbox.Answer {
 	transport, label := transportOf(c)
 	h.trace.net(c.Call, c, who)
-	return answer(h.net.Attempt(egress.Attempt{
+	if h.shared != nil && h.shared.serves(c.Addr) {
+		return h.shared.lookup(c, h.who.of(who))
+	}
+	a := answer(h.net.Attempt(egress.Attempt{
 		Call: c.Call, Transport: transport, Addr: c.Addr, Path: c.Path, Exists: c.Exists, Label: label,
 		Actor: h.who.of(who),
 	}))
+	if h.shared != nil {
+		a = h.shared.farEnd(a, c, transport)
+	}
+	return a
+}
+
+// packet takes what the second witness sees.
+func (h *handler) packet(p egress.Packet) {
+	h.trace.packet(p)
+	h.net.Packet(p)
 }
 
 func answer(d egress.Decision) sandbox.Answer {

@@ -158,7 +158,9 @@ func (r *run) openBox(ctx context.Context) error {
 		r.box, err = sandbox.Open(ctx, r.spec(tier))
 		if err == nil {
 			r.tier = tier
-			r.h = r.handler(tier, who)
+			if r.h, err = r.handler(tier, who); err != nil {
+				return err
+			}
 			if why != nil {
 				r.h.findings.add("lower-tier", "no namespaces here, so packets are not witnessed: "+why.Error(), -1)
 			}
@@ -218,7 +220,7 @@ func (r *run) spec(tier sandbox.Tier) sandbox.Spec {
 // limited tells whether the budget is enforced; audit only records.
 func (r *run) limited() bool { return r.ledger.CPUBudget > 0 && r.cfg.Mode != ledger.Audit }
 
-func (r *run) handler(tier sandbox.Tier, who *actors) *handler {
+func (r *run) handler(tier sandbox.Tier, who *actors) (*handler, error) {
 	getenv := lookup(r.cfg.Env)
 	home := resolved(getenv("HOME"))
 	config := egress.Config{
@@ -234,7 +236,7 @@ func (r *run) handler(tier sandbox.Tier, who *actors) *handler {
 	}
 	config.EphemeralLo, config.EphemeralHi = 32768, 60999 // a new network namespace starts with these
 	if tier == sandbox.Notify {
-		config.Mode, config.Own, config.Resolver, config.Doors = egress.Shared, nil, nil, nil
+		config.Mode, config.UDPWitness, config.Own, config.Resolver, config.Doors = egress.Shared, true, nil, nil, nil
 		if lo, hi, err := ephemeralPorts(); err == nil {
 			config.EphemeralLo, config.EphemeralHi = lo, hi
 		}
@@ -260,7 +262,13 @@ func (r *run) handler(tier sandbox.Tier, who *actors) *handler {
 		cpu: r.meter, who: who, trace: newTrace(r.cfg.Trace, r.cfg.Root),
 	}
 	r.inherited(h)
-	return h
+	if tier == sandbox.Notify {
+		var err error
+		if h.shared, err = newShared(r, h.packet); err != nil {
+			return nil, err
+		}
+	}
+	return h, nil
 }
 
 func or(a, b string) string {
@@ -391,7 +399,8 @@ func (w *witnesses) stop() error {
 func (r *run) watch(ctx context.Context) (*witnesses, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &witnesses{cancel: cancel, doors: r.doors}
-	if r.tier != sandbox.Namespace {
+	if r.h.shared != nil {
+		r.h.shared.serve(ctx, w)
 		return w, nil
 	}
 	fail := func(what string, err error) (*witnesses, error) {
@@ -410,10 +419,7 @@ func (r *run) watch(ctx context.Context) (*witnesses, error) {
 	w.run(func() error { return resolver.ServeUDP(ctx, udp.(*net.UDPConn)) })
 	w.run(func() error { return resolver.ServeTCP(ctx, tcp.(*net.TCPListener)) })
 	w.run(func() error {
-		gaps, err := egress.ReadPackets(ctx, r.box.Packets, func(p egress.Packet) {
-			r.h.trace.packet(p)
-			r.h.net.Packet(p)
-		})
+		gaps, err := egress.ReadPackets(ctx, r.box.Packets, r.h.packet)
 		for _, g := range gaps {
 			r.h.net.Gap(g)
 		}
@@ -442,15 +448,19 @@ func (r *run) watch(ctx context.Context) (*witnesses, error) {
 // that the question came from: that process waits for the answer right now.
 func (r *run) lookup(l egress.Lookup) {
 	r.h.trace.lookup(l)
-	l.Actor = func() int {
-		for _, network := range []string{"udp", "tcp"} {
-			if who, ok := r.box.Owner(network, l.Client.Port()); ok {
-				return r.h.who.add(who.Actor())
-			}
-		}
-		return -1
+	if l.Actor == nil {
+		l.Actor = func() int { return r.asker(l.Client.Port()) }
 	}
 	r.h.net.Lookup(l)
+}
+
+func (r *run) asker(port uint16) int {
+	for _, network := range []string{"udp", "tcp"} {
+		if who, ok := r.box.Owner(network, port); ok {
+			return r.h.who.add(who.Actor())
+		}
+	}
+	return -1
 }
 
 // stopper ends a run, once for each reason, and notes why.

@@ -57,6 +57,20 @@ func decodeAddress(b []byte) (address, bool) {
 	return a, true
 }
 
+// encodeAddress is the reverse for a socket of a family: an IPv4 address is
+// mapped for an IPv6 socket.
+func encodeAddress(a netip.AddrPort, family int) []byte {
+	b := binary.NativeEndian.AppendUint16(nil, uint16(family))
+	b = binary.BigEndian.AppendUint16(b, a.Port())
+	if family == afInet {
+		ip := a.Addr().As4()
+		return append(append(b, ip[:]...), make([]byte, 8)...)
+	}
+	ip := a.Addr().As16()
+	b = append(append(b, 0, 0, 0, 0), ip[:]...) // flow label
+	return append(b, 0, 0, 0, 0)                // scope
+}
+
 // cString cuts at the first NUL.
 func cString(b []byte) []byte {
 	for i, c := range b {

@@ -127,6 +127,7 @@ type NetCall struct {
 	Exists   bool           // AF_UNIX path: a socket stands there
 	Family   int            // AF_*
 	Label    string         // other families: what is known of the far end
+	Payload  []byte         // sendto: the start of the datagram, in Notify
 }
 
 // Answer is what becomes of a NetCall. Errno 0 lets it go on. Later, if set,
@@ -134,6 +135,11 @@ type NetCall struct {
 type Answer struct {
 	Errno int
 	Later func() Answer
+	// Redirect, for a connect in Notify, is where the socket is connected to
+	// instead.
+	Redirect netip.AddrPort
+
+	done bool // gate has made the call itself; the caller sees Errno, or success
 }
 
 // Caller is who made a call. It is read only when asked for, and only while

@@ -45,6 +45,7 @@ const (
 // the descriptors belong to the goroutine of loop.
 type supervisor struct {
 	fd      int
+	tier    Tier
 	idValid uintptr
 	arch    uint32
 	byNr    map[int32]*call
@@ -78,7 +79,7 @@ func (b *Box) Run(ctx context.Context, h Handler) (Exit, error) {
 	if m.Step != "listening" || len(fds) != 1 {
 		return Exit{}, fmt.Errorf("BUG: init said %q with %d descriptors", m.Step, len(fds))
 	}
-	s, err := newSupervisor(fds[0], b.view, h)
+	s, err := newSupervisor(fds[0], b.spec.Tier, b.view, h)
 	if err != nil {
 		return Exit{}, errors.Join(err, unix.Close(fds[0]))
 	}
@@ -128,13 +129,13 @@ func (b *Box) conduct(ctx context.Context) (Exit, error) {
 	}
 }
 
-func newSupervisor(fd int, v *view, h Handler) (*supervisor, error) {
+func newSupervisor(fd int, tier Tier, v *view, h Handler) (*supervisor, error) {
 	arch, err := auditArch(runtime.GOARCH)
 	if err != nil {
 		return nil, err
 	}
 	s := &supervisor{
-		fd: fd, arch: arch, view: v, handler: h, idValid: ioctlIDValid,
+		fd: fd, tier: tier, arch: arch, view: v, handler: h, idValid: ioctlIDValid,
 		byNr: map[int32]*call{}, aborted: map[uint32]callKey{},
 	}
 	for i := range calls {
@@ -206,7 +207,7 @@ func (s *supervisor) ioctl(op uintptr, arg unsafe.Pointer) unix.Errno {
 
 func (s *supervisor) send(n *notification, a Answer) unix.Errno {
 	r := response{id: n.id, error: -int32(a.Errno)}
-	if a.Errno == 0 {
+	if a.Errno == 0 && !a.done {
 		r.flags = unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE
 	}
 	return s.ioctl(ioctlSend, unsafe.Pointer(&r))
@@ -362,11 +363,48 @@ func (s *supervisor) network(c *call, n *notification, t *task) Answer {
 			continue // EINVAL, or a connect that dissolves an association
 		}
 		out := s.address(c, n, t, a)
+		if c.do == doConnect && s.tier == Notify && a.inet.IsValid() {
+			out = s.connects(n, t, raw, out)
+		}
 		if i == 0 || out.Errno != 0 {
 			first = out
 		}
 	}
 	return first
+}
+
+// connects makes a connect that is let through in gate itself, on the
+// caller's own socket and with the address that was judged: another thread
+// may have changed the caller's copy since. It may block, so it comes later.
+func (s *supervisor) connects(n *notification, t *task, raw []byte, a Answer) Answer {
+	switch {
+	case a.Errno != 0:
+		return a
+	case a.Later != nil:
+		later := a.Later
+		return Answer{Later: func() Answer { return s.connects(n, t, raw, later()) }}
+	}
+	sock, err := copySocket(t.PID(), int(int32(n.args[0])))
+	if err != nil {
+		if err == unix.EBADF {
+			return Answer{} // and so the kernel will say
+		}
+		s.handler.Gap("unreadable-arguments", "connect: pidfd_getfd: "+err.Error())
+		return Answer{Errno: ePerm}
+	}
+	if a.Redirect.IsValid() {
+		family := int(binary.NativeEndian.Uint16(raw))
+		if family == afInet && !a.Redirect.Addr().Is4() {
+			_ = unix.Close(sock) // a copy
+			return Answer{Errno: eConnRefused}
+		}
+		raw = encodeAddress(a.Redirect, family)
+	}
+	return Answer{Later: func() Answer {
+		defer unix.Close(sock)
+		_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(sock), uintptr(unsafe.Pointer(&raw[0])), uintptr(len(raw)))
+		return Answer{Errno: int(errno), done: true}
+	}}
 }
 
 // address hands one decoded address on.
@@ -375,6 +413,9 @@ func (s *supervisor) address(c *call, n *notification, t *task, a address) Answe
 	switch a.family {
 	case afInet, afInet6:
 		nc.Type, nc.Protocol = socketType(t.PID(), int(int32(n.args[0])))
+		if c.do == doSendto && s.tier == Notify {
+			nc.Payload = s.payload(n, t)
+		}
 	case afUnix:
 		if a.unix != "" && a.unix[0] == '@' {
 			break
@@ -406,6 +447,19 @@ func (s *supervisor) address(c *call, n *notification, t *task, a address) Answe
 	return Answer{}
 }
 
+// maxPayload holds a DNS query over UDP (RFC 1035, section 4.2.1).
+const maxPayload = 512
+
+// payload reads the start of what sendto sends; nil if it cannot be read.
+func (s *supervisor) payload(n *notification, t *task) []byte {
+	b := make([]byte, min(n.args[2], maxPayload))
+	got, err := readMemory(t.tid, n.args[1], b)
+	if err != nil || !s.valid(n) {
+		return nil
+	}
+	return b[:got]
+}
+
 // canBind: a privileged port needs CAP_NET_BIND_SERVICE (ip(7)).
 func (s *supervisor) canBind(nc *NetCall, t *task) bool {
 	if nc.Family == afUnix || nc.Addr.Port() == 0 || nc.Addr.Port() >= 1024 {
@@ -414,15 +468,20 @@ func (s *supervisor) canBind(nc *NetCall, t *task) bool {
 	return s.view.credsOf(t).has(unix.CAP_NET_BIND_SERVICE)
 }
 
+// copySocket duplicates a descriptor of a process into gate.
+func copySocket(pid, fd int) (int, error) {
+	pidfd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(pidfd)
+	return unix.PidfdGetfd(pidfd, fd, 0)
+}
+
 // socketType asks the caller's own socket; the copy is closed at once.
 func socketType(pid, fd int) (typ, protocol int) {
 	typ, protocol = SockUnknown, SockUnknown
-	pidfd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		return
-	}
-	defer unix.Close(pidfd)
-	sock, err := unix.PidfdGetfd(pidfd, fd, 0)
+	sock, err := copySocket(pid, fd)
 	if err != nil {
 		return
 	}
