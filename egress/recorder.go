@@ -35,6 +35,11 @@ type Config struct {
 	Names    *Names           // nil: addresses have no names
 	Doors    DoorSet          // Namespaced only
 
+	// UDPWitness says that sockets which a UDP connect does not open are led to
+	// one that reports their datagrams as packets; the connect alone is then no
+	// attempt, as in Namespaced. Shared only.
+	UDPWitness bool
+
 	// Owned says, at the time of an attempt, whether the tree itself holds a
 	// loopback port; nil if nobody can tell. Shared only.
 	Owned func(Transport, uint16) bool
@@ -112,8 +117,8 @@ const nobody = -1
 //
 // Shared: what no literal entry names gets ECONNREFUSED, loopback ports that
 // the tree does not hold included. A UDP connect to another host gets
-// ENETUNREACH and, since no packet can bear witness, is a row unless its port
-// is 0, which no service has.
+// ENETUNREACH and, unless there is a UDPWitness, is a row if its port is not
+// 0, which no service has.
 //
 // Audit lets all of these go on.
 func (r *Recorder) Attempt(a Attempt) Decision {
@@ -171,6 +176,10 @@ func (r *Recorder) inet(a Attempt, transport Transport) Decision {
 func (r *Recorder) inetShared(a Attempt, e Endpoint, to netip.AddrPort, probe bool) Decision {
 	pass := r.config.Audit || r.config.Allow.opens(e)
 	if !to.Addr().IsLoopback() {
+		if probe && !pass && r.config.UDPWitness {
+			r.remember(to, a.Actor)
+			return Decision{}
+		}
 		errno := refused
 		if probe {
 			errno = unreachable
@@ -319,15 +328,13 @@ func (r *Recorder) Packet(p Packet) {
 	defer r.mu.Unlock()
 	src, dst := r.canonical(p.Src), r.canonical(p.Dst)
 	local := dst.Addr().IsLoopback()
-	if p.Refused {
-		if !src.Addr().IsLoopback() {
-			// The kernel reports to a socket of the namespace alone.
-			r.add(Endpoint{Transport: Raw, Path: ProtocolName(protoICMP), Host: r.host(src.Addr())}, ByPacket, "", nil)
-			return
-		}
-		if !local {
-			return // its datagram was seen
-		}
+	if p.Refused && r.rows[r.endpoint(UDP, dst)] != nil {
+		return // its datagram was seen
+	}
+	if p.Refused && !src.Addr().IsLoopback() {
+		// The kernel reports to the sender of a datagram, and there was none.
+		r.add(Endpoint{Transport: Raw, Path: ProtocolName(protoICMP), Host: r.host(src.Addr())}, ByPacket, "", nil)
+		return
 	}
 	if p.Transport == Raw {
 		if !local {
