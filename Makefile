@@ -1,0 +1,40 @@
+# `make check` is what a change must pass; .ci/run is what CI adds to it.
+
+GO       ?= go
+FUZZTIME ?= 10s
+
+# git refuses a clone that another user owns, and `go build` with it.
+VCS := $(shell git status --porcelain >/dev/null 2>&1 || echo -buildvcs=false)
+
+.PHONY: build test race lint fuzz bench check
+
+build:
+	$(GO) build $(VCS) -trimpath -o gate ./cmd/gate
+
+test:
+	$(GO) test ./...
+
+# The race detector is the one place that needs a C compiler.
+race:
+	CGO_ENABLED=1 $(GO) test -race ./...
+
+lint:
+	@unformatted=$$("$$($(GO) env GOROOT)/bin/gofmt" -l .) && if [ -n "$$unformatted" ]; then \
+		echo "not formatted by gofmt:" $$unformatted >&2; exit 1; fi
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+
+# Every fuzz target of every package, FUZZTIME each.
+fuzz:
+	@set -e; for package in $$($(GO) list ./...); do \
+		listed=$$($(GO) test -list '^Fuzz' "$$package"); \
+		for target in $$listed; do case $$target in Fuzz*) \
+			echo "$$package $$target"; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$package";; \
+		esac; done; \
+	done
+
+bench:
+	$(GO) run $(VCS) ./bench
+
+check: lint test
