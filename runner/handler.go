@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/org/gate/egress"
 	"github.com/org/gate/ledger"
@@ -13,24 +14,51 @@ import (
 	"github.com/org/gate/writeset"
 )
 
-// actors interns who made a call, so that a row carries an index.
+// actors interns who made a call and when, so that a row carries an index.
 type actors struct {
-	root string
-	mu   sync.Mutex
-	list []ledger.Who
+	root  string
+	mu    sync.Mutex
+	who   []ledger.Who
+	first map[*sandbox.Actor]int // index in list
+	list  []sighting
 }
+
+// sighting is one actor at one time.
+type sighting struct {
+	who int32
+	at  time.Time
+}
+
+// Bounds of the lists. Beyond them, a call carries the time of its actor's
+// first one, and a new actor is nobody.
+const (
+	maxSightings = 1 << 20
+	maxActors    = 1 << 16
+)
 
 // of gives the function that a recorder calls when it starts a row.
 func (a *actors) of(c sandbox.Caller) func() int {
 	return func() int { return a.add(c.Actor()) }
 }
 
-func (a *actors) add(who sandbox.Actor) int {
+func (a *actors) add(actor *sandbox.Actor) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.list = append(a.list, ledger.Who{
-		Chain: who.Chain, PID: who.PID, Argv: who.Argv, Dir: relative(a.root, who.Dir), At: who.At,
-	})
+	first, known := a.first[actor]
+	switch {
+	case len(a.list) == maxSightings && known:
+		return first
+	case len(a.list) == maxSightings, !known && len(a.who) == maxActors:
+		return -1
+	case known:
+		a.list = append(a.list, sighting{a.list[first].who, time.Now()})
+	default:
+		a.first[actor] = len(a.list)
+		a.list = append(a.list, sighting{int32(len(a.who)), time.Now()})
+		a.who = append(a.who, ledger.Who{
+			Chain: actor.Chain, PID: actor.PID, Argv: actor.Argv, Dir: relative(a.root, actor.Dir),
+		})
+	}
 	return len(a.list) - 1
 }
 
@@ -41,7 +69,9 @@ func (a *actors) get(i int) *ledger.Who {
 	if i < 0 || i >= len(a.list) {
 		return nil
 	}
-	return &a.list[i]
+	who := a.who[a.list[i].who]
+	who.At = a.list[i].at
+	return &who
 }
 
 // relative spells a directory as seen from the repository, where it lies inside.

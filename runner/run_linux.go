@@ -152,7 +152,7 @@ func (r *run) openBox(ctx context.Context) error {
 		tiers = tiers[:1]
 	}
 	r.listenFor()
-	who := &actors{root: r.cfg.Root}
+	who := &actors{root: r.cfg.Root, first: map[*sandbox.Actor]int{}}
 	var why error
 	for _, tier := range tiers {
 		r.box, err = sandbox.Open(ctx, r.spec(tier))

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -28,6 +29,8 @@ type view struct {
 	// while a single stat confirms device and inode.
 	dirs map[string]directory
 
+	known known
+
 	// What a process may have changed for itself and its children. Until the
 	// first such call every process has the tree's root and credentials.
 	rootsDiffer, credsDiffer bool
@@ -50,7 +53,7 @@ func openView(b *Box) (*view, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", root, err)
 	}
-	v := &view{root: fd, init: b.InitPID, dirs: map[string]directory{}}
+	v := &view{root: fd, init: b.InitPID, dirs: map[string]directory{}, known: known{}}
 	me, err := readStatus(unix.Getpid())
 	if err != nil {
 		return nil, errors.Join(err, unix.Close(fd))
@@ -67,14 +70,21 @@ func openView(b *Box) (*view, error) {
 	return v, nil
 }
 
-func (v *view) close() { _ = unix.Close(v.root) } // O_PATH: nothing is written back
+func (v *view) close() {
+	v.known.close()
+	_ = unix.Close(v.root) // O_PATH: nothing is written back
+}
 
 // target is the file that a call names.
 type target struct {
 	path   string // absolute and real
-	parent unix.Stat_t
 	exists bool
 	st     unix.Stat_t // if it exists
+}
+
+// parent looks at the directory that a target stands in.
+func (v *view) parent(t *target) (st unix.Stat_t, ok bool) {
+	return st, v.stat(parentPath(t.path), &st) == nil
 }
 
 func (t *target) is(kind uint32) bool { return t.exists && t.st.Mode&unix.S_IFMT == kind }
@@ -102,11 +112,13 @@ func (v *view) find(t *task, dirfd int32, name string, follow bool) (target, err
 	if last == "" || last == "." || last == ".." || v.rootsDiffer {
 		return v.walk(t, full, follow)
 	}
-	dir, st, err := v.directory(t, parent)
-	if err != nil {
-		return target{}, err
+	dir := base // the kernel's own text: it is real
+	if strings.Contains(name, "/") {
+		if dir, err = v.directory(t, parent); err != nil {
+			return target{}, err
+		}
 	}
-	out := target{path: join(dir, last), parent: st}
+	out := target{path: join(dir, last)}
 	switch err := v.lstat(out.path, &out.st); err {
 	case nil:
 		out.exists = true
@@ -154,7 +166,13 @@ func (v *view) base(t *task, dirfd int32, name string) (string, error) {
 	case dirfd != atFDCWD:
 		link = "fd/" + strconv.Itoa(int(dirfd))
 	}
-	text, err := readlink(unix.AT_FDCWD, t.link(link))
+	var text string
+	var err error
+	if link == "cwd" {
+		text, err = t.cwd()
+	} else {
+		text, err = readlink(unix.AT_FDCWD, t.link(link))
+	}
 	if err != nil || !strings.HasPrefix(text, "/") {
 		return "", errMissing
 	}
@@ -170,21 +188,21 @@ func (v *view) base(t *task, dirfd int32, name string) (string, error) {
 	return text, nil
 }
 
-// directory resolves a directory and says what it is.
-func (v *view) directory(t *task, name string) (string, unix.Stat_t, error) {
-	var st unix.Stat_t
+// directory resolves a directory to its real path.
+func (v *view) directory(t *task, name string) (string, error) {
 	if known, ok := v.dirs[name]; ok {
+		var st unix.Stat_t
 		if v.stat(name, &st) == nil && uint64(st.Dev) == known.dev && st.Ino == known.ino {
-			return known.path, st, nil
+			return known.path, nil
 		}
 		delete(v.dirs, name)
 	}
 	d, err := v.walk(t, name, true)
 	if err != nil {
-		return "", st, err
+		return "", err
 	}
 	if !d.is(unix.S_IFDIR) {
-		return "", st, errMissing
+		return "", errMissing
 	}
 	// What /proc/self is differs from task to task.
 	if !strings.HasPrefix(name, "/proc") && !strings.HasPrefix(d.path, "/proc") {
@@ -193,7 +211,7 @@ func (v *view) directory(t *task, name string) (string, unix.Stat_t, error) {
 		}
 		v.dirs[name] = directory{d.path, uint64(d.st.Dev), d.st.Ino}
 	}
-	return d.path, d.st, nil
+	return d.path, nil
 }
 
 // maxLinks is the kernel's MAXSYMLINKS.
@@ -289,7 +307,7 @@ func (w *walker) run(name string, follow bool) (target, error) {
 			todo = append(me, todo...)
 			continue
 		}
-		out := target{path: w.path + "/" + part, parent: w.st}
+		out := target{path: w.path + "/" + part}
 		last := !someName(todo)
 		fd, err := unix.Openat(w.at(), part, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		if err == unix.ENOENT && last && w.st.Mode&unix.S_IFMT == unix.S_IFDIR {
@@ -333,10 +351,7 @@ func (w *walker) run(name string, follow bool) (target, error) {
 		}
 		todo = append(strings.Split(text, "/"), todo...)
 	}
-	if w.path == "" {
-		return target{path: "/", parent: w.st, exists: true, st: w.st}, nil
-	}
-	return target{path: w.path, parent: w.st, exists: true, st: w.st}, nil
+	return target{path: cmp.Or(w.path, "/"), exists: true, st: w.st}, nil
 }
 
 // someName tells whether a component that names something is left.

@@ -13,16 +13,33 @@ func (v *view) mayWrite(c *creds, f *target) bool {
 
 // mayAdd: a new name in the target's parent directory.
 func (v *view) mayAdd(c *creds, f *target) bool {
-	return !f.exists && v.may(c, parentPath(f.path), &f.parent, mayWrite|mayExec)
+	if f.exists {
+		return false
+	}
+	_, ok := v.mayChange(c, f)
+	return ok
+}
+
+// mayChange: the names in the target's parent directory. The directory is
+// looked at only where that can matter.
+func (v *view) mayChange(c *creds, f *target) (dir unix.Stat_t, ok bool) {
+	if c.has(unix.CAP_DAC_OVERRIDE) && c.has(unix.CAP_FOWNER) {
+		return dir, true
+	}
+	if dir, ok = v.parent(f); !ok {
+		return dir, false
+	}
+	return dir, v.may(c, parentPath(f.path), &dir, mayWrite|mayExec)
 }
 
 // mayDrop: the target's name in its parent directory, sticky bit and all.
 func (v *view) mayDrop(c *creds, f *target) bool {
-	if !f.exists || !v.may(c, parentPath(f.path), &f.parent, mayWrite|mayExec) {
+	if !f.exists {
 		return false
 	}
-	sticky := f.parent.Mode&unix.S_ISVTX != 0
-	return !sticky || c.uid == f.st.Uid || c.uid == f.parent.Uid || c.has(unix.CAP_FOWNER)
+	dir, ok := v.mayChange(c, f)
+	sticky := dir.Mode&unix.S_ISVTX != 0
+	return ok && (!sticky || c.uid == f.st.Uid || c.uid == dir.Uid || c.has(unix.CAP_FOWNER))
 }
 
 // may looks at the mode bits, and asks the kernel before it says no: an
@@ -98,7 +115,7 @@ func (v *view) removes(c *creds, f *target, dir bool) bool {
 
 // renames: from over to, with the flags of renameat2(2).
 func (v *view) renames(c *creds, from, to *target, flags uint64) bool {
-	if !v.mayDrop(c, from) || from.parent.Dev != to.parent.Dev {
+	if !v.mayDrop(c, from) || !v.sameDevice(from, to) {
 		return false
 	}
 	if flags&unix.RENAME_EXCHANGE != 0 {
@@ -118,9 +135,16 @@ func (v *view) renames(c *creds, from, to *target, flags uint64) bool {
 	return true
 }
 
+// sameDevice: neither rename nor link crosses file systems (EXDEV).
+func (v *view) sameDevice(from, to *target) bool {
+	a, ok1 := v.parent(from)
+	b, ok2 := v.parent(to)
+	return ok1 && ok2 && a.Dev == b.Dev
+}
+
 // links: a hard link to from, named to. See also proc(5), protected_hardlinks.
 func (v *view) links(c *creds, from, to *target) bool {
-	if !from.exists || from.is(unix.S_IFDIR) || from.st.Dev != to.parent.Dev || !v.mayAdd(c, to) {
+	if !from.exists || from.is(unix.S_IFDIR) || !v.sameDevice(from, to) || !v.mayAdd(c, to) {
 		return false
 	}
 	if c.owns(&from.st) {

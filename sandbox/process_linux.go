@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -138,6 +138,8 @@ type task struct {
 	v    *view
 	tid  int
 	tgid int // 0: not yet read
+	// cached: the caller is the supervisor, to which the view's cache belongs.
+	cached bool
 }
 
 var _ Caller = (*task)(nil)
@@ -162,9 +164,32 @@ func (t *task) Program() string {
 	return s.comm
 }
 
-// Actor walks up the parents to init. An orphan's chain is short: its parents are gone.
-func (t *task) Actor() Actor {
-	a := Actor{PID: t.PID(), Argv: commandLine(t.PID()), At: time.Now()}
+// Actor is remembered: one that makes ten thousand files is read once, and
+// again when it runs another program or stands in another directory.
+func (t *task) Actor() *Actor {
+	if !t.cached {
+		return t.read()
+	}
+	k := t.v.known.of(t.tid)
+	if k == nil {
+		return t.read()
+	}
+	var buf [64]byte
+	n, err := unix.Pread(k.comm, buf[:], 0)
+	if err != nil {
+		t.v.known.forget(t.tid)
+		return t.read()
+	}
+	cwd, err := readlink(k.dir, "cwd")
+	if k.actor == nil || err != nil || string(buf[:n]) != k.program || cwd != k.cwd {
+		k.program, k.cwd, k.actor = string(buf[:n]), cwd, t.read()
+	}
+	return k.actor
+}
+
+// read walks up the parents to init. An orphan's chain is short: its parents are gone.
+func (t *task) read() *Actor {
+	a := &Actor{PID: t.PID(), Argv: commandLine(t.PID())}
 	for pid := a.PID; pid > 1 && pid != t.v.init && len(a.Chain) < 64; {
 		s, err := readStat("/proc", pid)
 		if err != nil {
@@ -173,18 +198,82 @@ func (t *task) Actor() Actor {
 		a.Chain = append(a.Chain, s.comm)
 		pid = s.ppid
 	}
-	for i, j := 0, len(a.Chain)-1; i < j; i, j = i+1, j-1 {
-		a.Chain[i], a.Chain[j] = a.Chain[j], a.Chain[i]
-	}
+	slices.Reverse(a.Chain)
 	if dir, err := os.Readlink(t.link("cwd")); err == nil {
 		a.Dir = path.Clean(dir)
 	}
 	return a
 }
 
+// cwd is the text of the task's working directory.
+func (t *task) cwd() (string, error) {
+	if t.cached {
+		for range 2 { // the second time if the number now belongs to another
+			k := t.v.known.of(t.tid)
+			if k == nil {
+				break
+			}
+			if text, err := readlink(k.dir, "cwd"); err == nil {
+				return text, nil
+			}
+			t.v.known.forget(t.tid)
+		}
+	}
+	return readlink(unix.AT_FDCWD, t.link("cwd"))
+}
+
 // link is the path of a magic link of the task: cwd, root, fd/N.
 func (t *task) link(name string) string {
 	return "/proc/" + strconv.Itoa(t.tid) + "/" + name
+}
+
+// known are the tasks that made calls of late, by their number. A descriptor
+// of /proc/TID stays with that task: once it has died, every use fails, even
+// if another one has the number.
+type known map[int]*acquaintance
+
+type acquaintance struct {
+	dir, comm    int // descriptors of /proc/TID and /proc/TID/comm
+	program, cwd string
+	actor        *Actor
+}
+
+// maxKnown bounds the descriptors: two for each task.
+const maxKnown = 128
+
+// of opens what is not yet known; nil if the task is gone.
+func (k known) of(tid int) *acquaintance {
+	if a := k[tid]; a != nil {
+		return a
+	}
+	dir, err := unix.Open("/proc/"+strconv.Itoa(tid), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	comm, err := unix.Openat(dir, "comm", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		_ = unix.Close(dir) // read-only
+		return nil
+	}
+	if len(k) >= maxKnown {
+		k.close()
+	}
+	a := &acquaintance{dir: dir, comm: comm}
+	k[tid] = a
+	return a
+}
+
+func (k known) forget(tid int) {
+	if a := k[tid]; a != nil {
+		_, _ = unix.Close(a.dir), unix.Close(a.comm) // read-only
+		delete(k, tid)
+	}
+}
+
+func (k known) close() {
+	for tid := range k {
+		k.forget(tid)
+	}
 }
 
 // creds decide what a task may do to a file.

@@ -150,7 +150,8 @@ type Caller interface {
 	// Program is the name of the process (comm), at most 15 bytes.
 	Program() string
 	// Actor reads the chain of programs, command line and working directory.
-	Actor() Actor
+	// The same actor is the same pointer as long as it is remembered.
+	Actor() *Actor
 }
 
 // Actor is who did something.
@@ -159,7 +160,6 @@ type Actor struct {
 	PID   int
 	Argv  []string
 	Dir   string // absolute
-	At    time.Time
 }
 
 // Handler takes what the tree does. All methods but those of a Later answer

@@ -236,7 +236,7 @@ func (s *supervisor) valid(n *notification) bool {
 
 // handle decodes one call and hands it to the handler. An error ends the run.
 func (s *supervisor) handle(n *notification) (Answer, error) {
-	t := &task{v: s.view, tid: int(n.pid)}
+	t := &task{v: s.view, tid: int(n.pid), cached: true}
 	if n.arch != s.arch || n.nr&x32Bit != 0 {
 		label := "i386"
 		if n.arch == s.arch {
