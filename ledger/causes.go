@@ -93,9 +93,9 @@ func causes() []cause {
 	}
 }
 
-// explain gives the likely cause of a drift and what to do about it.
-func explain(d Drift) (text, do string) {
-	for _, c := range causes() {
+// explain gives the likely cause of a drift, by a table, and what to do about it.
+func explain(table []cause, d Drift) (text, do string) {
+	for _, c := range table {
 		fits := (c.column == "" || c.column == d.Column) &&
 			(c.kinds == nil || slices.Contains(c.kinds, d.Kind)) &&
 			(c.has == nil || slices.ContainsFunc(c.has, func(s string) bool { return strings.Contains(d.Row, s) }))
@@ -103,7 +103,10 @@ func explain(d Drift) (text, do string) {
 			continue
 		}
 		text, do = c.text, c.do
-		if service := knownService(d.Row); d.Column == Net && service != "" {
+		if d.Column != Net {
+			return text, do
+		}
+		if service := knownService(d.Row); service != "" {
 			text = fmt.Sprintf("%s (the port of %s)", text, service)
 		}
 		return text, do

@@ -119,7 +119,7 @@ type Options struct {
 // under the ledger's folds equals the accepted one, and nothing outside the
 // repository was written but where allow_write says.
 func Compare(l *Ledger, r *Record, o Options) Verdict {
-	c := comparison{l: l, r: r, o: o, v: Verdict{
+	c := comparison{l: l, r: r, o: o, causes: causes(), v: Verdict{
 		Mode: l.Mode, Exit: r.Exit, Signal: r.Signal, Killed: r.Killed, Interrupted: r.Interrupted,
 		Accepted: l.Accepted(), Findings: append([]Finding{}, r.Findings...),
 		Drifts: []Drift{}, Reasons: []Reason{}, Stale: []Stale{}, Notes: []string{},
@@ -143,6 +143,7 @@ type comparison struct {
 	o Options
 	v Verdict
 
+	causes  []cause
 	partial bool // extra rows alone count
 
 	allow    egress.AllowList
@@ -151,7 +152,7 @@ type comparison struct {
 }
 
 func (c *comparison) drift(d Drift) {
-	d.Cause, d.Do = explain(d)
+	d.Cause, d.Do = explain(c.causes, d)
 	c.v.Drifts = append(c.v.Drifts, d)
 }
 

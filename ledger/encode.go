@@ -120,7 +120,7 @@ func scalar(value any) []byte {
 // lets C1 controls, bidirectional overrides and other invisible ones through,
 // which a terminal or a review page would act on.
 func escapeUnprintable(text []byte) []byte {
-	var out []byte
+	out := make([]byte, 0, len(text))
 	for i := 0; i < len(text); {
 		r, n := utf8.DecodeRune(text[i:])
 		switch {

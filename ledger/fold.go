@@ -128,27 +128,31 @@ func varyingName(text string, stable map[string]bool) (dir, name string, deep bo
 // patterns gives globs for the varying names of one directory, sorted by name:
 // prefix*suffix for those that resemble one another, a literal one for a name
 // that only some runs have and no other run has another in its stead, and * if
-// neither will do or there would be more than a few.
+// neither will do or there would be more than a few. In the root of the
+// repository it is never *: that would fold everything.
 func patterns(dir string, names []*varying) []string {
 	var globs []string
 	groups, alone := clusters(names)
 	for _, group := range groups {
-		globs = append(globs, pattern(group))
+		glob := pattern(group)
+		if dir == "." && (glob == "*" || glob == "*/**") {
+			alone = append(alone, group...)
+			continue
+		}
+		globs = append(globs, glob)
 	}
 	for _, v := range alone {
-		glob := writeset.EscapeGlob(v.name)
-		if v.name == "*" || v.runs != alone[0].runs { // rows of a directory that came and went, or names that are new each time
-			glob = "*"
-		}
-		globs = append(globs, withBelow(glob, v))
+		globs = append(globs, withBelow(writeset.EscapeGlob(v.name), v))
 	}
-	if len(globs) > maxPatterns || slices.ContainsFunc(globs, func(g string) bool { return g == "*" || g == "*/**" }) {
+	if dir == "." {
+		return globs
+	}
+	random := slices.ContainsFunc(alone, func(v *varying) bool { return v.runs != alone[0].runs })
+	if random || len(globs) > maxPatterns || slices.ContainsFunc(globs, func(g string) bool { return g == "*" || g == "*/**" }) {
 		globs = []string{withBelow("*", names...)}
 	}
-	if dir != "." {
-		for i := range globs {
-			globs[i] = writeset.EscapeGlob(dir) + "/" + globs[i]
-		}
+	for i := range globs {
+		globs[i] = writeset.EscapeGlob(dir) + "/" + globs[i]
 	}
 	return globs
 }
@@ -344,11 +348,7 @@ func assign(globs, rows []string) ([]Folding, error) {
 			if err != nil {
 				return nil, err
 			}
-			if dir, ok := strings.CutSuffix(text, "/*"); ok && writeset.IsGlob(row) {
-				glob = writeset.EscapeGlob(dir) + "/*"
-			} else {
-				glob = writeset.EscapeGlob(text)
-			}
+			glob = writeset.EscapeGlob(text)
 		}
 		under[glob] = append(under[glob], row)
 	}
@@ -365,6 +365,8 @@ func foldReason(glob string) string {
 		return "Python byte code is written only where it is stale"
 	case strings.HasSuffix(glob, "/**") && fixedDir(glob)+"/**" == glob:
 		return "not everything below it was written in every run"
+	case glob == `\*` || strings.HasSuffix(glob, `/\*`):
+		return "names came and went there in some runs alone"
 	case strings.ContainsAny(glob, "*?["):
 		return "the names differ from run to run"
 	}

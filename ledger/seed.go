@@ -59,6 +59,12 @@ func Seed(records []*Record, command []string) (*Ledger, []Folding, error) {
 	if err != nil {
 		return nil, nil, &Error{Op: "seed", Path: "ledger", Err: err}
 	}
+	if len(foldings) > MaxFolds {
+		return nil, nil, &Error{
+			Op: "seed", Path: "ledger", Msg: fmt.Sprintf("%d folds would be needed for what differs between the runs, at most %d are read", len(foldings), MaxFolds),
+			Hint: "let the suite write names that change below $TMPDIR, or below one directory",
+		}
+	}
 	for _, f := range foldings {
 		l.Fold = append(l.Fold, f.Glob)
 	}
