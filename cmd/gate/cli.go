@@ -55,8 +55,8 @@ func run(args []string, stdin, stdout, stderr *os.File) int {
 		environ: os.Environ(),
 		execute: runner.Run,
 	}
-	if len(args) == 1 && args[0] == sandbox.InitArg {
-		return sandbox.Init() // gate re-executed inside the namespaces
+	if len(args) > 0 && args[0] == sandbox.InitArg {
+		return sandbox.Init(args[1:]) // gate re-executed inside the namespaces
 	}
 	status, err := a.dispatch(args)
 	if err != nil {
@@ -141,15 +141,23 @@ func statusOf(err error) int {
 // cannot be written has nobody left to be told to; the status still says it.
 func (a *app) report(err error) int {
 	fmt.Fprintf(a.stderr, "gate: error: %s\n", ledger.Printable(strings.ReplaceAll(err.Error(), "\n", "; ")))
-	way := ledger.Hint(err)
-	var h hinted
-	if errors.As(err, &h) {
-		way = h.hint
-	}
-	if way != "" {
+	if way := hintOf(err); way != "" {
 		fmt.Fprintf(a.stderr, "gate: hint: %s\n", ledger.Printable(way))
 	}
 	return statusOf(err)
+}
+
+// hintOf is the way out that err carries, or "".
+func hintOf(err error) string {
+	var h hinted
+	var setup *sandbox.SetupError
+	switch {
+	case errors.As(err, &h):
+		return h.hint
+	case errors.As(err, &setup):
+		return "gate doctor says what this host lacks, and the command that repairs it"
+	}
+	return ledger.Hint(err)
 }
 
 // say prints a line of gate's own on stderr.

@@ -53,24 +53,30 @@ func (a *app) doctorCommand(args []string) (int, error) {
 // text is one row a feature, with the repair of what is missing below it.
 func (r doctorReport) text() string {
 	var b strings.Builder
-	width := 0
+	width := len("tier")
 	for _, f := range r.Features {
 		width = max(width, len(f.Name))
 	}
+	row := func(state, name, text string) {
+		fmt.Fprintf(&b, "%-7s  %-*s  %s\n", state, width, name, ledger.Printable(text))
+	}
 	for _, f := range r.Features {
 		state := "ok"
-		if !f.OK {
+		switch {
+		case !f.OK && f.Needed != "":
 			state = "missing"
+		case !f.OK:
+			state = "no" // a tier works without it
 		}
-		fmt.Fprintf(&b, "%-7s  %-*s  %s: %s\n", state, width, f.Name, f.Tested, ledger.Printable(f.Found))
+		row(state, f.Name, f.Tested+": "+f.Found)
 		if !f.OK && f.Repair != "" {
-			fmt.Fprintf(&b, "%-7s  %-*s  repair: %s\n", "", width, "", f.Repair)
+			row("", "", "repair: "+f.Repair)
 		}
 	}
-	tier := r.Tier
-	if tier == "" {
-		tier = "none"
+	if r.Tier == "" {
+		row("missing", "tier", "none")
+	} else {
+		row("ok", "tier", r.Tier)
 	}
-	fmt.Fprintf(&b, "%-7s  %s\n", "tier", tier)
 	return b.String()
 }

@@ -41,6 +41,14 @@ func act(args []string) error {
 			return conn.Close()
 		}
 		return nil
+	case "hold": // until a signal ends it; a child holds stdout open as well
+		child := exec.Command("sleep", "600")
+		child.Stdout = os.Stdout
+		if err := child.Start(); err != nil {
+			return err
+		}
+		fmt.Println(object)
+		return child.Wait()
 	case "burn": // user CPU until a limit ends it
 		for n := uint64(1); ; n = n*6364136223846793005 + 1442695040888963407 {
 			if n == 0 {
@@ -63,6 +71,14 @@ func TestScripts(t *testing.T) {
 			"mounted": mounted,
 		},
 		Condition: condition,
+		Setup: func(env *testscript.Env) error {
+			// Work directories are repositories here: temporary files of gate
+			// and of the suites belong beside them, not inside.
+			tmp, err := os.MkdirTemp("", "gate-script-")
+			env.Setenv("TMPDIR", tmp)
+			env.Defer(func() { os.RemoveAll(tmp) })
+			return err
+		},
 	})
 }
 

@@ -18,17 +18,11 @@ import (
 // gate to stop, shows the status line, and writes the trace if there is to be
 // one.
 func (a *app) observe(cfg runner.Config, quiet bool, trace string) (*ledger.Record, error) {
-	signals := make(chan os.Signal, 8)
-	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGTSTP} {
-		// What the parent had ignored (nohup, a shell's background job) stays so.
-		if !signal.Ignored(s) {
-			signal.Notify(signals, s)
-		}
-	}
-	defer signal.Stop(signals)
+	signals, stop := stopRequests()
+	defer stop()
 	cfg.Signals = signals
 
-	line := &statusLine{w: a.stderr, color: a.colored(a.stderr, false), size: func() (int, int, bool) { return terminalSize(a.stderr) }}
+	line := &statusLine{w: a.stderr, size: func() (int, int, bool) { return terminalSize(a.stderr) }}
 	if a.showsStatus(quiet) {
 		cfg.Status = line.update
 	}
@@ -48,6 +42,35 @@ func (a *app) observe(cfg runner.Config, quiet bool, trace string) (*ledger.Reco
 		return nil, err
 	}
 	return record, nil
+}
+
+// stopRequests gives the signals that ask gate to end the run, until stop is
+// called. What the parent had ignored (nohup, a shell's background job) stays
+// ignored. Ctrl-Z counts twice, which ends everything at once: the terminal
+// has stopped the tree already, and a stopped process takes no other signal
+// than SIGKILL.
+func stopRequests() (requests <-chan os.Signal, stop func()) {
+	signals, all := make(chan os.Signal, 8), make(chan os.Signal, 8)
+	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGTSTP} {
+		if !signal.Ignored(s) {
+			signal.Notify(signals, s)
+		}
+	}
+	ended := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-ended:
+				return
+			case s := <-signals:
+				all <- s
+				if s == syscall.SIGTSTP {
+					all <- s
+				}
+			}
+		}
+	}()
+	return all, func() { signal.Stop(signals); close(ended) }
 }
 
 // showsStatus says whether a live status line is wanted; whether it can be

@@ -131,7 +131,7 @@ func TestKeys(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := repository(t)
-			cmd := gate(t, dir, "run", "--quiet", "--", "sh", "-c", "echo ready; sleep 600")
+			cmd := gate(t, dir, "run", "--quiet", "--", "suite", "hold", "ready")
 			master := onTerminal(t, cmd, 24, 80)
 			readUntil(t, master, io.Discard, "ready")
 			if _, err := master.WriteString(tt.key); err != nil {

@@ -69,9 +69,8 @@ func TestSignals(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// The suite ignores what can be ignored, and so does its child,
-			// which holds stdout open as long as it lives.
-			cmd := gate(t, dir, "run", "--", "sh", "-c", `trap "" INT TERM HUP QUIT TSTP; sleep 600 & echo ready; wait`)
+			// A child of the suite holds stdout open as long as it lives.
+			cmd := gate(t, dir, "run", "--", "suite", "hold", "ready")
 			stdout, err := cmd.StdoutPipe()
 			if err != nil {
 				t.Fatal(err)
@@ -115,7 +114,7 @@ func TestSignals(t *testing.T) {
 func TestKilled(t *testing.T) {
 	needsRuns(t)
 	dir := repository(t)
-	cmd := gate(t, dir, "run", "--", "sh", "-c", `sleep 600 & echo ready; wait`)
+	cmd := gate(t, dir, "run", "--", "suite", "hold", "ready")
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -20,12 +20,11 @@ import (
 //
 // Sequences: https://invisible-island.net/xterm/ctlseqs/ctlseqs.html
 type statusLine struct {
-	w     io.Writer
-	size  func() (cols, rows int, ok bool) // ok: it may be drawn on now
-	last  time.Duration                    // Elapsed, in whole seconds, of the last update
-	rows  int                              // of the terminal when the row was reserved; 0: it is not
-	color bool
-	err   error // the first failed write; nothing is written after it
+	w    io.Writer
+	size func() (cols, rows int, ok bool) // ok: it may be drawn on now
+	last time.Duration                    // Elapsed, in whole seconds, of the last update
+	rows int                              // of the terminal when the row was reserved; 0: it is not
+	err  error                            // the first failed write; nothing is written after it
 }
 
 // minRows and minCols are the smallest terminal that can spare a row.
@@ -56,9 +55,6 @@ func (l *statusLine) update(s runner.Status) {
 	text := statusText(s)
 	if len(text) > cols-1 {
 		text = text[:cols-1]
-	}
-	if l.color {
-		text = "\x1b[2m" + text + "\x1b[0m"
 	}
 	l.write(out + fmt.Sprintf("\x1b7\x1b[%d;1H%s\x1b[K\x1b8", rows, text))
 }
