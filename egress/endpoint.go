@@ -415,14 +415,18 @@ func likeAddress(name string) bool {
 	return last != "" && strings.Trim(last, "0123456789") == ""
 }
 
-// canonicalPath cleans a path in ledger spelling. /var/run is where /run was
-// before it moved, and a link to it on every distribution. A relative path
-// that would read as an abstract name or a variable gets a leading "./".
+// canonicalPath cleans a path in ledger spelling. Two names have moved and
+// left a link behind on most machines: /var/run is /run now, and the socket of
+// the system log is systemd's where there is systemd. A relative path that
+// would read as an abstract name or a variable gets a leading "./".
 func canonicalPath(p string) string {
 	dotted := strings.HasPrefix(p, "./")
 	p = path.Clean(p)
 	if rest, ok := below("/var/run", p); ok {
-		return path.Join("/run", rest)
+		p = path.Join("/run", rest)
+	}
+	if p == "/run/systemd/journal/dev-log" {
+		return "/dev/log"
 	}
 	if dotted && (p[0] == '@' || p[0] == '$') {
 		return "./" + p

@@ -228,6 +228,7 @@ func TestSpell(t *testing.T) {
 		{places, "/tmp/x", "/tmp/x"},
 		{places, "/var/run/nscd/socket", "/run/nscd/socket"},
 		{places, "/run/../dev/log", "/dev/log"},
+		{places, "/run/systemd/journal/dev-log", "/dev/log"},
 		{Places{Root: "/r", TmpDir: "/r/tmp"}, "/r/tmp/x", "$TMPDIR/x"},
 		{Places{Root: "/tmp/r", TmpDir: "/tmp"}, "/tmp/r/x", "x"},
 		{Places{Root: "/r", Home: "/"}, "/x", "/x"},

@@ -46,7 +46,8 @@ type step struct {
 //
 // The socket must not receive before the filter is attached: create it with
 // protocol 0, attach, then bind it to lo with ETH_P_ALL (packet(7); bound to
-// one protocol, a socket sees no outgoing packets).
+// one protocol, a socket sees no outgoing packets). The usual receive buffer
+// holds about 250 packets; ask for megabytes (SO_RCVBUFFORCE, socket(7)).
 func Filter() []Instruction {
 	return assemble([]step{
 		{op: loadWord, k: packetType}, // lo delivers every packet twice: sent, then received

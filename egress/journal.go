@@ -10,7 +10,7 @@ import (
 
 // Bounds of an in-process journal, in bytes.
 const (
-	maxJournal = 64 << 20
+	maxJournal = 16 << 20
 	maxLine    = 64 << 10
 )
 
@@ -20,7 +20,7 @@ const (
 // seen is called for each. Lines that are none of this, and what lies beyond
 // the bounds, are a gap.
 func ReadJournal(src io.Reader, seen func(Endpoint)) ([]Gap, error) {
-	limited := &io.LimitedReader{R: src, N: maxJournal}
+	limited := &io.LimitedReader{R: src, N: maxJournal + 1}
 	lines := bufio.NewScanner(limited)
 	lines.Buffer(nil, maxLine)
 	gap := Gap{Kind: "egress-log"}

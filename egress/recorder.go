@@ -226,13 +226,16 @@ func (r *Recorder) raw(a Attempt) Decision {
 	return Decision{Errno: errno}
 }
 
-// cLibrary are the sockets that lookups of the C library try first: nscd,
-// systemd-resolved, and the varlink services of nss-systemd. They would
-// answer from outside and hide the name, so they are refused, audit or not.
+// cLibrary says that a socket is one that the C library tries of itself in a
+// lookup of hosts or users: nscd, systemd-resolved, and the modules systemd,
+// sss and mdns of nsswitch.conf(5). They would answer from outside and hide the
+// name, so they are refused, audit or not.
 func cLibrary(path string) bool {
-	path = canonicalPath(path)
-	return path == "/run/nscd/socket" || path == "/run/systemd/resolve/io.systemd.Resolve" ||
-		strings.HasPrefix(path, "/run/systemd/userdb/")
+	switch path = canonicalPath(path); path {
+	case "/run/nscd/socket", "/run/systemd/resolve/io.systemd.Resolve", "/run/avahi-daemon/socket":
+		return true
+	}
+	return strings.HasPrefix(path, "/run/systemd/userdb/") || strings.HasPrefix(path, "/var/lib/sss/pipes/")
 }
 
 // autobound are the names that the kernel gives to abstract sockets (unix(7)).

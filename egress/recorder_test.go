@@ -313,6 +313,7 @@ func TestNamespaced(t *testing.T) {
 			r.wantErrno("nscd", r.unix("/var/run/nscd/socket", false), 0)
 			r.wantErrno("nscd", r.unix("/run/nscd/socket", true), syscall.ECONNREFUSED)
 			r.wantErrno("resolved", r.unix("/run/systemd/resolve/io.systemd.Resolve", true), syscall.ECONNREFUSED)
+			r.wantErrno("sss", r.unix("/var/lib/sss/pipes/nss", true), syscall.ECONNREFUSED)
 			r.wantErrno("userdb", r.unix("/run/systemd/userdb/io.systemd.DynamicUser", true), syscall.ECONNREFUSED)
 		}, nil},
 		{"abstract sockets", func(r run) {
