@@ -140,6 +140,9 @@ func (r *Recorder) Attempt(a Attempt) Decision {
 
 // inet judges TCP, UDP and what may be TCP.
 func (r *Recorder) inet(a Attempt, transport Transport) Decision {
+	if !a.Addr.IsValid() {
+		return Decision{} // AF_UNSPEC, which undoes a connect
+	}
 	to := r.canonical(a.Addr)
 	if r.resolver[to] {
 		if a.Actor != nil {

@@ -162,6 +162,10 @@ func TestNamespaced(t *testing.T) {
 			r.call("connect", UDP, "192.0.2.1:0", 1)
 			r.call("connect", UDP, "127.0.0.1:8125", 1)
 		}, nil},
+		{"undoing a connect is none", func(r run) {
+			r.Attempt(Attempt{Call: "connect", Transport: UDP})
+			r.Attempt(Attempt{Call: "connect", Transport: TCP})
+		}, nil},
 		{"connected datagram is whose socket it was", func(r run) {
 			r.call("connect", UDP, "192.0.2.1:123", 3)
 			r.call("connect", UDP, "192.0.2.1:123", 4)
