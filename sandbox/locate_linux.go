@@ -14,6 +14,8 @@ import (
 var (
 	errMissing = errors.New("a parent directory is missing") // or loops, or is no directory
 	errNoFile  = errors.New("not a file")                    // socket, pipe, memory file, deleted
+	// errPlace is no answer of the kernel's: the file exists, and gate cannot tell which it is.
+	errPlace = errors.New("a directory of another mount namespace has no name in the tree's own")
 )
 
 // view is the file system as the tree sees it. It resolves paths without
@@ -151,6 +153,15 @@ func (v *view) findFD(t *task, fd int32) (target, error) {
 		return target{}, errNoFile
 	}
 	out.path = text
+	if v.rootsDiffer && !within(text, "/proc") {
+		fd, err := unix.Open(link, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return target{}, errMissing
+		}
+		defer unix.Close(fd)
+		out.path, err = v.place(t, fd, text, "")
+		return out, err
+	}
 	return out, nil
 }
 
@@ -244,10 +255,15 @@ func (v *view) walk(t *task, name string, follow bool) (target, error) {
 	w := walker{view: v, task: t, root: root, dir: -1}
 	defer w.close()
 	out, err := w.run(name, follow)
+	if err != nil || !v.rootsDiffer || within(out.path, "/proc") {
+		return out, err
+	}
+	dir := w.path // where the walk ended: the target itself, or its parent
+	real, err := v.place(t, w.at(), cmp.Or(dir, "/"), prefix)
 	if err != nil {
 		return target{}, err
 	}
-	out.path = prefix + out.path
+	out.path = cmp.Or(real+strings.TrimPrefix(out.path, dir), "/")
 	return out, nil
 }
 

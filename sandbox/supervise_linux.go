@@ -678,7 +678,8 @@ func (o *fileOp) run(dirfd int32, path string, dirfd2 int32, path2 string, n *no
 	v := o.s.view
 	from, err := o.first(dirfd, path, n)
 	if err != nil {
-		return // nothing that this call could change
+		o.lost(err)
+		return
 	}
 	switch o.c.do {
 	case doOpen:
@@ -696,6 +697,7 @@ func (o *fileOp) run(dirfd int32, path string, dirfd2 int32, path2 string, n *no
 		}
 	case doRename:
 		to, err := v.find(o.t, dirfd2, path2, false)
+		o.lost(err)
 		if err == nil && v.renames(o.who, &from, &to, o.flags) {
 			op := Rename
 			if o.flags&unix.RENAME_EXCHANGE != 0 {
@@ -705,6 +707,7 @@ func (o *fileOp) run(dirfd int32, path string, dirfd2 int32, path2 string, n *no
 		}
 	case doLink:
 		to, err := v.find(o.t, dirfd2, path2, false)
+		o.lost(err)
 		switch {
 		case err != nil || !v.mayAdd(o.who, &to):
 		case from.path == "": // an O_TMPFILE gets its name
@@ -720,6 +723,14 @@ func (o *fileOp) run(dirfd int32, path string, dirfd2 int32, path2 string, n *no
 		if from.exists && o.changesMeta(&from, n) {
 			o.emit(Meta, &from, nil)
 		}
+	}
+}
+
+// lost makes a gap of a path that leads somewhere unknown. All other errors
+// say that there is nothing which the call could change.
+func (o *fileOp) lost(err error) {
+	if errors.Is(err, errPlace) {
+		o.s.handler.Gap("foreign-mount", o.c.name+": "+err.Error())
 	}
 }
 

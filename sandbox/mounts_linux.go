@@ -1,0 +1,126 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A process may leave the tree's mount namespace (unshare(2), clone(2)) or its
+// root (chroot(2)) and then call a directory of the repository by another
+// name, or another directory by the repository's. What a directory really is
+// is told by the mount it lies on: the same file system, at the same place
+// inside it, has one name in the tree's own view.
+
+// mount is one line of proc_pid_mountinfo(5).
+type mount struct {
+	id     uint64
+	device string // major:minor
+	root   string // of the mount, inside the file system
+	point  string // where it is mounted
+}
+
+// readMounts reads the mounts of a process, as seen from its root.
+func readMounts(pid int) ([]mount, error) {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	return parseMounts(string(data))
+}
+
+func parseMounts(text string) ([]mount, error) {
+	var out []mount
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) < 5 {
+			return nil, fmt.Errorf("parse mountinfo: %q has fewer than 5 fields", line)
+		}
+		id, err := strconv.ParseUint(f[0], 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("parse mountinfo: mount id: %w", err)
+		}
+		out = append(out, mount{id: id, device: f[2], root: unescape(f[3]), point: unescape(f[4])})
+	}
+	return out, nil
+}
+
+// unescape undoes the octal escapes of blanks, newlines and backslashes.
+func unescape(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(n))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// rebase moves a path from below one directory to below another.
+func rebase(path, from, to string) (string, bool) {
+	from, to = strings.TrimRight(from, "/"), strings.TrimRight(to, "/")
+	if path != from && !within(path, from) && from != "" {
+		return "", false
+	}
+	return to + strings.TrimPrefix(path, from), true
+}
+
+// place gives the tree's name of a directory that a task calls dir (told
+// from the task's root, which is prefix in the tree's view). It is errNoFile
+// for a file system that the tree's view does not have: a tmpfs of the
+// task's own is memory, not a file.
+func (v *view) place(t *task, fd int, dir, prefix string) (string, error) {
+	var st, same unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return "", errMissing
+	}
+	is := func(path string) bool {
+		return v.stat(path, &same) == nil && same.Dev == st.Dev && same.Ino == st.Ino
+	}
+	if usual := prefix + dir; is(usual) {
+		return strings.TrimRight(usual, "/"), nil
+	}
+	var x unix.Statx_t
+	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &x); err != nil {
+		return "", fmt.Errorf("%w: statx: %w", errPlace, err)
+	}
+	theirs, err := readMounts(t.tid)
+	if err != nil {
+		return "", errMissing // the task has died
+	}
+	ours, err := readMounts(v.init)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", errPlace, err)
+	}
+	for _, m := range theirs {
+		if m.id != x.Mnt_id {
+			continue
+		}
+		inside, ok := rebase(dir, m.point, m.root)
+		if !ok {
+			break
+		}
+		known := false
+		for _, o := range ours {
+			if o.device != m.device {
+				continue
+			}
+			known = true
+			if path, ok := rebase(inside, o.root, o.point); ok && is(path) {
+				return path, nil
+			}
+		}
+		if !known {
+			return "", errNoFile
+		}
+	}
+	return "", fmt.Errorf("%w: %s", errPlace, dir)
+}
