@@ -73,14 +73,14 @@ func lookup(env []string) func(string) string {
 
 // suiteEnv is the command's environment: the caller's, the journal for
 // in-process interceptors, and -count=1 where Go tests may be run, since a
-// cached result executes nothing and has no rows.
-func suiteEnv(cfg Config, journal string) []string {
-	env := append(append([]string{}, cfg.Env...), "GATE_EGRESS_LOG="+journal)
+// cached result executes nothing and has no rows. note says so.
+func suiteEnv(cfg Config, journal string) (env []string, note string) {
+	env = append(append([]string{}, cfg.Env...), "GATE_EGRESS_LOG="+journal)
 	if !goModule(cfg.Root, cfg.Dir) {
-		return env
+		return env, ""
 	}
 	flags := strings.TrimSpace(lookup(cfg.Env)("GOFLAGS") + " -count=1")
-	return append(env, "GOFLAGS="+flags)
+	return append(env, "GOFLAGS="+flags), "ran with GOFLAGS=" + strconv.Quote(flags) + ": a cached Go test result would execute nothing"
 }
 
 // goModule tells whether a directory lies in a Go module of the repository.

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/org/gate/egress"
@@ -124,10 +125,14 @@ func (h *handler) Connect(c *sandbox.NetCall, who sandbox.Caller) sandbox.Answer
 	if h.shared != nil && h.shared.serves(c.Addr) {
 		return h.shared.lookup(c, h.who.of(who))
 	}
-	a := answer(h.net.Attempt(egress.Attempt{
+	attempt := egress.Attempt{
 		Call: c.Call, Transport: transport, Addr: c.Addr, Path: c.Path, Exists: c.Exists, Label: label,
 		Actor: h.who.of(who),
-	}))
+	}
+	if transport == egress.Raw && c.Addr.IsValid() {
+		attempt.Errno = int(syscall.ENETUNREACH) // in the namespace every address would answer a ping
+	}
+	a := answer(h.net.Attempt(attempt))
 	if h.shared != nil {
 		a = h.shared.farEnd(a, c, transport)
 	}

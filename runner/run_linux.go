@@ -54,6 +54,7 @@ type run struct {
 	cfg     Config
 	path    string // of the program
 	env     []string
+	envNote string
 	ledger  *ledger.Ledger
 	allow   egress.AllowList
 	fold    []writeset.Glob
@@ -104,7 +105,7 @@ func newRun(cfg Config) (*run, error) {
 		return nil, fmt.Errorf("make a directory for the in-process journal: %w", err)
 	}
 	r.journal = filepath.Join(r.tmp, "egress.jsonl")
-	r.env = suiteEnv(cfg, r.journal)
+	r.env, r.envNote = suiteEnv(cfg, r.journal)
 	return r, nil
 }
 
@@ -262,6 +263,9 @@ func (r *run) handler(tier sandbox.Tier, who *actors) (*handler, error) {
 		cpu: r.meter, who: who, trace: newTrace(r.cfg.Trace, r.cfg.Root),
 	}
 	r.inherited(h)
+	if r.envNote != "" {
+		h.findings.add("environment", r.envNote, -1)
+	}
 	if tier == sandbox.Notify {
 		var err error
 		if h.shared, err = newShared(r, h.packet); err != nil {
