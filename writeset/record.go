@@ -14,6 +14,10 @@ type Config struct {
 	Aliases map[string]string // a directory elsewhere -> the repo-relative one it counts as: a worktree's git directory -> ".git"
 	Home    string            // outside rows below it are spelled $HOME/...; "" for none
 
+	// Before tells from the first event on which paths existed before the run.
+	// Where it is nil, the state at the first event on a path has to do.
+	Before *Snapshot
+
 	Fold      []Glob
 	Allow     []Place
 	Protected []string // repo-relative paths (the ledgers) whose every change is reported
@@ -68,11 +72,11 @@ type node struct {
 	fold    int  // 1 + the glob it counts for in Recorder.kept; 0: none
 	before  bool // stood here before the run
 	exists  bool // stands here now, as the events have it
+	fresh   bool // own is about what stands here now, not about what stood here once
 	busy    bool // an event hit a direct child
 	dead    bool // removed, not here before, kept for what is below
-	emptied bool // a rename replaced the directory: nothing below was here before
-	movedIn bool // a directory was renamed to here: its entries came along
-	movedTo bool // the directory was renamed away, and its entries with it
+	movedIn bool // a directory was renamed to here, and its entries came along
+	movedTo bool // the directory was renamed away, and its entries went along
 }
 
 // tally sums up events.
@@ -166,6 +170,7 @@ func (r *Recorder) touch(path string, st State, as sight, e *Event) *node {
 	if n != nil {
 		r.book(&n.own, e)
 		r.revive(n)
+		n.fresh = true
 	}
 	return n
 }
@@ -260,8 +265,8 @@ func (r *Recorder) see(rel string, st State, as sight) *node {
 		var name string
 		name, rest, _ = strings.Cut(rest, "/")
 		n.busy = n.busy || rest == ""
-		exists := rest != "" || st.Exists // a directory on the way exists, and was there if nobody made it
-		n = r.grow(n, name, exists && n.before && !n.emptied, exists)
+		path := strings.TrimSuffix(rel[:len(rel)-len(rest)], "/")
+		n = r.grow(n, name, path, rest != "" || st.Exists) // a directory on the way exists
 	}
 	if glob >= 0 {
 		n.fold = glob + 1
@@ -270,15 +275,33 @@ func (r *Recorder) see(rel string, st State, as sight) *node {
 	return n
 }
 
-// grow adds a node below another.
-func (r *Recorder) grow(in *node, name string, before, exists bool) *node {
-	n := &node{name: strings.Clone(name), parent: in, before: before, exists: exists}
+// grow adds a node below another, for a path that is seen for the first time
+// and exists or not.
+func (r *Recorder) grow(in *node, name, rel string, exists bool) *node {
+	n := &node{name: strings.Clone(name), parent: in, exists: exists}
+	n.before = r.stood(r.cfg.Before, rel, in.before && exists)
 	if in.kids == nil {
 		in.kids = make(map[string]*node)
 	}
 	in.kids[n.name] = n
 	r.nodes++
 	return n
+}
+
+// stood reports whether a path exists in a snapshot; where that cannot tell, the
+// events do.
+func (r *Recorder) stood(s *Snapshot, rel string, events bool) bool {
+	if s == nil || r.aliased(rel) {
+		return events
+	}
+	_, ok := s.Lookup(rel)
+	return ok || events && s.hides(rel)
+}
+
+// aliased reports whether a path stands for one outside the work tree, of which
+// there is no snapshot.
+func (r *Recorder) aliased(rel string) bool {
+	return slices.ContainsFunc(r.aliases, func(a alias) bool { return rel == a.rel || inside(a.rel, rel) })
 }
 
 // drop takes a node out of the tree. What it and its subtree hold must have
@@ -331,7 +354,7 @@ func (r *Recorder) revive(n *node) {
 // remove books that a path no longer stands. One that was not there before the
 // run leaves the tree, and only its count stays with its directory.
 func (r *Recorder) remove(n *node) {
-	n.exists = false
+	n.exists, n.fresh = false, false
 	if n.before {
 		return
 	}
@@ -383,28 +406,28 @@ func (r *Recorder) rename(e *Event) {
 	if s != nil {
 		r.revive(s)
 		s.movedTo = s.movedTo || e.Before.Dir
-		if s.before || !inTo {
-			r.book(&s.own, e)
-		}
 	}
 	if t != nil {
 		if s != nil && related(s, t) {
+			r.book(&s.own, e)
 			s = nil // into itself or onto its parent: cannot succeed, so there is nothing to carry
 		}
 		if s != nil {
-			r.move(s, t)
+			r.move(s, t, to)
 		}
-		t.emptied = true
 		t.movedIn = t.movedIn || e.Before.Dir
 		r.book(&t.own, e)
 		r.revive(t)
+		t.fresh = true
 	}
 	switch {
 	case s == nil:
 	case !inTo:
+		r.book(&s.own, e)
 		r.vanish(s)
 	case s.before:
-		s.exists = false
+		r.book(&s.own, e)
+		s.exists, s.fresh = false, false
 	default:
 		r.drop(s)
 	}
@@ -412,33 +435,41 @@ func (r *Recorder) rename(e *Event) {
 
 // exchange swaps what is recorded at and below two paths.
 func (r *Recorder) exchange(e *Event) {
-	for _, path := range []string{e.Path, e.To} {
-		if rel, ok := r.locate(path); ok {
-			r.uproot(rel)
+	side := func(path string, st State) (rel string, n *node) {
+		rel, ok := r.locate(path)
+		if !ok {
+			r.bookOutside(path, e)
+			return "", nil
 		}
+		r.uproot(rel)
+		if n = r.see(rel, st, carried); n != nil {
+			r.revive(n)
+			dirs := e.Before.Dir || e.ToBefore.Dir
+			n.movedIn, n.movedTo = n.movedIn || dirs, n.movedTo || dirs
+		}
+		return rel, n
 	}
-	a := r.touch(e.Path, e.Before, known, e)
-	b := r.touch(e.To, e.ToBefore, known, e)
+	here, a := side(e.Path, e.Before)
+	there, b := side(e.To, e.ToBefore)
 	if a != nil && b != nil && !related(a, b) {
-		limbo := &node{exists: true}
-		r.move(a, limbo)
-		r.move(b, a)
-		r.move(limbo, b)
-		r.book(&a.own, e)
-		r.book(&b.own, e)
+		limbo := &node{fresh: true}
+		r.move(a, limbo, "") // no path: nothing was there before
+		r.move(b, a, here)
+		r.move(limbo, b, there)
 	}
 	for _, n := range []*node{a, b} {
-		if n != nil && (e.Before.Dir || e.ToBefore.Dir) {
-			n.movedIn, n.movedTo = true, true
+		if n != nil {
+			r.book(&n.own, e)
+			n.fresh = true
 		}
 	}
 }
 
 // move carries what is recorded at and below s to t. What stood below s before
 // the run keeps its row under the old name as well; the rest leaves s. The
-// caller decides on s itself.
-func (r *Recorder) move(s, t *node) {
-	if s.exists {
+// caller decides on s itself; at is the path of t.
+func (r *Recorder) move(s, t *node, at string) {
+	if s.fresh {
 		r.add(&t.own, &s.own)
 	}
 	if !s.before {
@@ -452,12 +483,12 @@ func (r *Recorder) move(s, t *node) {
 	for name, k := range s.kids {
 		to := t.kids[name]
 		if to == nil {
-			to = r.grow(t, name, false, k.exists)
+			to = r.grow(t, name, join(at, name), false)
 		}
-		r.move(k, to)
-		to.exists = k.exists
+		r.move(k, to, join(at, name))
+		to.exists, to.fresh = k.exists, k.fresh
 		if k.before {
-			k.exists = false
+			k.exists, k.fresh = false, false
 		} else {
 			r.drop(k)
 		}

@@ -49,9 +49,10 @@ type Folded struct {
 	Listed int64 // rows
 }
 
-// Gap is something that was not observed, or not kept.
+// Gap is something that was not kept. What a snapshot could not read is for the
+// caller to judge: see Snapshot.Unreadable.
 type Gap struct {
-	Kind   string // "write-cap", "outside-cap", "unreadable-directory"
+	Kind   string // "write-cap", "outside-cap"
 	Detail string // one sentence
 	Count  int64
 }
@@ -105,16 +106,6 @@ func (f *finish) visit(n *node, rel, refuge string) {
 	}
 }
 
-// stood reports whether a path exists in a snapshot; where that cannot tell, the
-// events do.
-func (f *finish) stood(s *Snapshot, rel string, events bool) bool {
-	if s == nil || f.aliased(rel) {
-		return events
-	}
-	_, ok := s.Lookup(rel)
-	return ok || events && s.hides(rel)
-}
-
 // directory reports whether a path that exists after the run, and had events
 // below it, is still a directory.
 func (f *finish) directory(rel string) bool {
@@ -123,12 +114,6 @@ func (f *finish) directory(rel string) bool {
 	}
 	e, ok := f.after.Lookup(rel)
 	return !ok || e.Dir()
-}
-
-// aliased reports whether a path stands for one outside the work tree, of which
-// there is no snapshot.
-func (f *finish) aliased(rel string) bool {
-	return slices.ContainsFunc(f.aliases, func(a alias) bool { return rel == a.rel || inside(a.rel, rel) })
 }
 
 func (f *finish) row(path, raw string) *Row {
@@ -355,15 +340,6 @@ func (f *finish) gaps() []Gap {
 	}
 	if f.outsideLost > 0 {
 		gaps = append(gaps, Gap{"outside-cap", fmt.Sprintf("more than %d paths outside the repository were written; later ones were not kept", f.cfg.OutsideCap), f.outsideLost})
-	}
-	var dirs []string
-	for _, s := range []*Snapshot{f.before, f.after} {
-		if s != nil {
-			dirs = append(dirs, s.Unreadable()...)
-		}
-	}
-	if dirs = distinct(dirs); len(dirs) > 0 {
-		gaps = append(gaps, Gap{"unreadable-directory", fmt.Sprintf("%s could not be read, so what is below was not compared", Quote(dirs[0])), int64(len(dirs))})
 	}
 	return gaps
 }
