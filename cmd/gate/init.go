@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -25,6 +26,7 @@ type initOptions struct {
 	evidence     string
 	timeout      time.Duration
 	force        bool
+	noClone      bool
 }
 
 // minRuns is how many runs it takes to see what differs between two.
@@ -36,6 +38,7 @@ func (o *initOptions) syntax() syntax {
 		options: []option{
 			{"runs", "N", o.setRuns},
 			{"ledger", "FILE", text(&o.ledger)},
+			{"no-clone", "", toggle(&o.noClone)},
 			{"force", "", toggle(&o.force)},
 			evidenceOption(&o.evidence),
 			timeoutOption(&o.timeout),
@@ -117,33 +120,70 @@ func (a *app) newLedger(where place, o *initOptions) (string, error) {
 	return path, writable(path)
 }
 
-// seedRuns runs the command as often as asked and refuses a run that cannot
-// stand for a known-good revision.
+// seedRuns runs the command as often as asked in the work tree, and once more
+// in a fresh clone, since a cold checkout writes what a warm one does not.
 func (a *app) seedRuns(where place, o *initOptions, command []string) ([]*ledger.Record, error) {
 	var records []*ledger.Record
 	for i := range o.runs {
 		if err := a.say("run %d of %d: %s", i+1, o.runs, shellJoin(command)); err != nil {
 			return nil, err
 		}
-		record, err := a.observe(runner.Config{
-			Command: command,
-			Dir:     where.dir, Root: where.root,
-			Env:   a.environ,
-			Stdin: a.stdin, Stdout: a.stdout, Stderr: a.stderr,
-			Mode:     ledger.Audit,
-			Evidence: o.evidence,
-			Timeout:  o.timeout,
-			Version:  version(),
-		}, false, "")
-		if err != nil {
-			return nil, err
+		record, err := a.seedRun(where, o, command)
+		if err == nil {
+			err = knownGood(record)
 		}
-		if err := knownGood(record); err != nil {
+		if err != nil {
 			return nil, fmt.Errorf("run %d of %d: %w; no ledger was written", i+1, o.runs, err)
 		}
 		records = append(records, record)
 	}
-	return records, nil
+	if o.noClone {
+		return records, nil
+	}
+	record, err := a.cloneRun(where, o, command)
+	if err != nil || record == nil {
+		return records, err
+	}
+	return append(records, record), nil
+}
+
+func (a *app) seedRun(where place, o *initOptions, command []string) (*ledger.Record, error) {
+	return a.observe(runner.Config{
+		Command: command,
+		Dir:     where.dir, Root: where.root,
+		Env:   a.environ,
+		Stdin: a.stdin, Stdout: a.stdout, Stderr: a.stderr,
+		Mode:     ledger.Audit,
+		Evidence: o.evidence,
+		Timeout:  o.timeout,
+		Version:  version(),
+	}, false, "")
+}
+
+// cloneRun runs the command in a fresh clone. Many suites need files that git
+// does not have, so one that cannot run there is said to and left out: the
+// record is nil then.
+func (a *app) cloneRun(where place, o *initOptions, command []string) (*ledger.Record, error) {
+	const without = "no run in a fresh clone, whose rows may differ from these: "
+	clone, err := cloneFresh(where)
+	if err != nil {
+		return nil, a.say("%s%v", without, err)
+	}
+	err = a.say("run in a fresh clone: %s", shellJoin(command))
+	var record *ledger.Record
+	if err == nil {
+		record, err = a.seedRun(clone.place, o, command)
+	}
+	if err = errors.Join(err, clone.remove()); err != nil {
+		return nil, fmt.Errorf("run in a fresh clone: %w; no ledger was written", err)
+	}
+	if record.Interrupted != "" {
+		return nil, fmt.Errorf("run in a fresh clone: %w; no ledger was written", knownGood(record))
+	}
+	if err := knownGood(record); err != nil {
+		return nil, a.say("%s%v", without, err)
+	}
+	return record, nil
 }
 
 // knownGood refuses a run that did not pass, or was not wholly observed.
@@ -151,10 +191,10 @@ func knownGood(r *ledger.Record) error {
 	switch {
 	case r.Killed != "":
 		return failed{fmt.Errorf("gate ended it: %s", r.Killed), ledger.ExitKilled}
+	case r.Interrupted != "":
+		return failed{fmt.Errorf("it was interrupted by %s", r.Interrupted), cmp.Or(r.Exit, ledger.ExitIncomplete)}
 	case r.Exit != 0:
 		return failed{fmt.Errorf("the command failed with status %d", r.Exit), r.Exit}
-	case r.Interrupted != "":
-		return failed{fmt.Errorf("it was interrupted by %s", r.Interrupted), ledger.ExitIncomplete}
 	case len(r.Gaps) > 0:
 		err := fmt.Errorf("it was not wholly observed: %s: %s", r.Gaps[0].Kind, r.Gaps[0].Detail)
 		return failed{hint(err, "gate doctor says what this host lacks"), ledger.ExitIncomplete}
