@@ -36,12 +36,12 @@ const (
 // Run runs a command in the sandbox and records what it did. An error means
 // that there is no record: the run could not be set up (sandbox.SetupError),
 // the command not be started (sandbox.StartError), or gate itself failed.
-func Run(ctx context.Context, cfg Config) (*ledger.Record, error) {
+func Run(ctx context.Context, cfg Config) (rec *ledger.Record, err error) {
 	r, err := newRun(cfg)
 	if err != nil {
 		return nil, err
 	}
-	defer r.close()
+	defer func() { err = errors.Join(err, r.close()) }()
 	if err := r.open(ctx); err != nil {
 		return nil, err
 	}
@@ -109,10 +109,12 @@ func newRun(cfg Config) (*run, error) {
 	return r, nil
 }
 
-func (r *run) close() {
+// close removes what the run needed outside the repository.
+func (r *run) close() error {
 	if err := os.RemoveAll(r.tmp); err != nil {
-		r.h.findings.add("leftover", "remove "+r.tmp+": "+err.Error(), -1)
+		return fmt.Errorf("remove the in-process journal: %w", err)
 	}
+	return nil
 }
 
 // open takes the first snapshot and sets the sandbox up, both at once.
@@ -126,24 +128,30 @@ func (r *run) open(ctx context.Context) error {
 		s, err := writeset.Take(ctx, r.cfg.Root)
 		taken <- snapshot{s, err}
 	}()
-	boxErr := r.openBox(ctx)
+	why, boxErr := r.openBox(ctx)
 	first := <-taken
 	r.before = first.s
-	if err := errors.Join(boxErr, first.err); err != nil {
+	err := errors.Join(boxErr, first.err)
+	if err == nil {
+		r.h, err = r.handler()
+	}
+	if err != nil {
 		if r.box != nil {
 			r.box.Close()
 		}
 		return err
 	}
+	if why != nil {
+		r.h.findings.add("lower-tier", "no namespaces here, so packets are not witnessed: "+why.Error(), -1)
+	}
 	return nil
 }
 
 // openBox tries the tiers that are wanted, best first. A lower one than the
-// best is taken only where nobody asked for a tier, and the record says so.
-func (r *run) openBox(ctx context.Context) error {
-	var err error
+// best is taken only where nobody asked for a tier; why says what was amiss.
+func (r *run) openBox(ctx context.Context) (why, err error) {
 	if r.doors, err = egress.OpenDoors(ctx, egress.Doors(r.allow), r.cfg.Doors); err != nil {
-		return err
+		return nil, err
 	}
 	tiers := []sandbox.Tier{sandbox.Namespace, sandbox.Notify}
 	switch want := r.cfg.Evidence; {
@@ -153,27 +161,18 @@ func (r *run) openBox(ctx context.Context) error {
 		tiers = tiers[:1]
 	}
 	r.listenFor()
-	who := &actors{root: r.cfg.Root, first: map[*sandbox.Actor]int{}}
-	var why error
 	for _, tier := range tiers {
-		r.box, err = sandbox.Open(ctx, r.spec(tier))
-		if err == nil {
+		if r.box, err = sandbox.Open(ctx, r.spec(tier)); err == nil {
 			r.tier = tier
-			if r.h, err = r.handler(tier, who); err != nil {
-				return err
-			}
-			if why != nil {
-				r.h.findings.add("lower-tier", "no namespaces here, so packets are not witnessed: "+why.Error(), -1)
-			}
-			return nil
+			return why, nil
 		}
 		var setup *sandbox.SetupError
 		if !errors.As(err, &setup) {
-			return err
+			return nil, err
 		}
 		why = errors.Join(why, err)
 	}
-	return why
+	return nil, why
 }
 
 // listenFor plans a socket for each address of each door. The addresses of a
@@ -221,7 +220,8 @@ func (r *run) spec(tier sandbox.Tier) sandbox.Spec {
 // limited tells whether the budget is enforced; audit only records.
 func (r *run) limited() bool { return r.ledger.CPUBudget > 0 && r.cfg.Mode != ledger.Audit }
 
-func (r *run) handler(tier sandbox.Tier, who *actors) (*handler, error) {
+// handler makes the recorders, once it is known what stood there before.
+func (r *run) handler() (*handler, error) {
 	getenv := lookup(r.cfg.Env)
 	home := resolved(getenv("HOME"))
 	config := egress.Config{
@@ -236,7 +236,7 @@ func (r *run) handler(tier sandbox.Tier, who *actors) (*handler, error) {
 		Names:    r.names, Doors: r.doors,
 	}
 	config.EphemeralLo, config.EphemeralHi = 32768, 60999 // a new network namespace starts with these
-	if tier == sandbox.Notify {
+	if r.tier == sandbox.Notify {
 		config.Mode, config.UDPWitness, config.Own, config.Resolver, config.Doors = egress.Shared, true, nil, nil, nil
 		if lo, hi, err := ephemeralPorts(); err == nil {
 			config.EphemeralLo, config.EphemeralHi = lo, hi
@@ -258,15 +258,15 @@ func (r *run) handler(tier sandbox.Tier, who *actors) (*handler, error) {
 	h := &handler{
 		net: egress.New(config),
 		writes: writeset.New(writeset.Config{
-			Root: r.cfg.Root, Aliases: r.aliases, Home: home, Fold: r.fold, Allow: r.places, Protected: protected,
+			Root: r.cfg.Root, Aliases: r.aliases, Home: home, Before: r.before, Fold: r.fold, Allow: r.places, Protected: protected,
 		}),
-		cpu: r.meter, who: who, trace: newTrace(r.cfg.Trace, r.cfg.Root),
+		cpu: r.meter, who: &actors{root: r.cfg.Root, first: map[*sandbox.Actor]int{}}, trace: newTrace(r.cfg.Trace, r.cfg.Root),
 	}
 	r.inherited(h)
 	if r.envNote != "" {
 		h.findings.add("environment", r.envNote, -1)
 	}
-	if tier == sandbox.Notify {
+	if r.tier == sandbox.Notify {
 		var err error
 		if h.shared, err = newShared(r, h.packet); err != nil {
 			return nil, err
