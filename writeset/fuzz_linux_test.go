@@ -2,6 +2,7 @@ package writeset
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -81,9 +82,13 @@ func (r *Recorder) each(n *node, do func(*node)) {
 	}
 }
 
-// randomCall picks a call and paths of up to three components.
+// randomCall picks a call and paths of up to three components, now and then one
+// outside.
 func randomCall(op, from, to byte) string {
 	path := func(b byte) string {
+		if b >= 243 {
+			return "$OUT/" + string('a'+rune(b%3))
+		}
 		parts := []string{string('a' + rune(b%3)), string('a' + rune(b/3%3)), string('a' + rune(b/9%3))}
 		return strings.Join(parts[:1+b/27%3], "/")
 	}
@@ -110,16 +115,22 @@ type token struct {
 
 func (o *oracle) event(call []string) {
 	path := call[1]
-	switch call[0] {
-	case "remove":
-		if o.initial[path] {
-			o.tokens[token{path, false}] = false
-			return
+	outside := func(p string) bool { return strings.HasPrefix(p, "$OUT") }
+	switch {
+	case outside(path):
+		if call[0] == "rename" && !outside(call[2]) {
+			o.tokens[token{call[2], false}] = true
 		}
-		delete(o.tokens, token{path, false})
-		dir, _ := split(path)
-		o.tokens[token{dir, true}] = true
-	case "rename":
+	case call[0] == "remove":
+		o.end(path)
+	case call[0] == "rename" && outside(call[2]):
+		o.tokens[token{path, false}] = true
+		for k := range maps.Clone(o.tokens) {
+			if !k.gone && (k.path == path || inside(path, k.path)) {
+				o.end(k.path)
+			}
+		}
+	case call[0] == "rename":
 		o.move(path, call[2])
 		if o.initial[path] {
 			o.tokens[token{path, false}] = false
@@ -128,6 +139,17 @@ func (o *oracle) event(call []string) {
 	default:
 		o.tokens[token{path, false}] = true
 	}
+}
+
+// end books that a path no longer stands.
+func (o *oracle) end(path string) {
+	if o.initial[path] {
+		o.tokens[token{path, false}] = false
+		return
+	}
+	delete(o.tokens, token{path, false})
+	dir, _ := split(path)
+	o.tokens[token{dir, true}] = true
 }
 
 // move gives the tokens at and below one path the new prefix. What was there

@@ -75,8 +75,9 @@ type node struct {
 	fresh   bool // own is about what stands here now, not about what stood here once
 	busy    bool // an event hit a direct child
 	dead    bool // removed, not here before, kept for what is below
-	movedIn bool // a directory was renamed to here, and its entries came along
 	movedTo bool // the directory was renamed away, and its entries went along
+	movedIn bool // a directory was renamed to here, and its entries came along
+	foreign bool // from outside, so nothing is known of these
 }
 
 // tally sums up events.
@@ -355,7 +356,7 @@ func (r *Recorder) revive(n *node) {
 // run leaves the tree, and only its count stays with its directory.
 func (r *Recorder) remove(n *node) {
 	n.exists, n.fresh = false, false
-	if n.before {
+	if n.before || n.dead {
 		return
 	}
 	r.add(&n.parent.gone, &n.own)
@@ -416,6 +417,7 @@ func (r *Recorder) rename(e *Event) {
 			r.move(s, t, to)
 		}
 		t.movedIn = t.movedIn || e.Before.Dir
+		t.foreign = t.foreign || e.Before.Dir && !inFrom
 		r.book(&t.own, e)
 		r.revive(t)
 		t.fresh = true
@@ -461,6 +463,7 @@ func (r *Recorder) exchange(e *Event) {
 		if n != nil {
 			r.book(&n.own, e)
 			n.fresh = true
+			n.foreign = n.foreign || a == nil || b == nil
 		}
 	}
 }
@@ -480,6 +483,7 @@ func (r *Recorder) move(s, t *node, at string) {
 	t.more, s.more = t.more+s.more, 0
 	t.busy = t.busy || s.busy
 	t.movedIn = t.movedIn || s.movedIn
+	t.foreign = t.foreign || s.foreign
 	for name, k := range s.kids {
 		to := t.kids[name]
 		if to == nil {

@@ -152,8 +152,11 @@ func (f *finish) otherNames() {
 		}
 		for dir, in := range s.dirs {
 			for _, c := range in {
+				if c.Nlink < 2 || c.Dir() {
+					continue
+				}
 				sh := f.inodes[inode{c.Dev, c.Ino}]
-				if c.Nlink < 2 || c.Dir() || sh == nil || !sh.written {
+				if sh == nil || !sh.written {
 					continue
 				}
 				rel := join(dir, c.name)
@@ -199,7 +202,7 @@ func (f *finish) explained(c Change) bool {
 	if g := firstMatch(f.cfg.Fold, c.Path); g >= 0 && f.over[g] > 0 && rest != "" {
 		return true // its events were counted, not kept
 	}
-	movedIn, movedTo := false, false
+	movedTo, movedIn, foreign := false, false, false
 	up := n
 	if rest == "" {
 		up = n.parent
@@ -207,15 +210,18 @@ func (f *finish) explained(c Change) bool {
 		n = nil
 	}
 	for ; up != nil; up = up.parent {
-		movedIn = movedIn || up.movedIn
 		movedTo = movedTo || up.movedTo
+		movedIn = movedIn || up.movedIn
+		foreign = foreign || up.foreign
 	}
 	switch {
 	case c.Kind == Removed:
 		return movedTo
+	case foreign:
+		return true
 	case movedIn:
 		old, ok := f.origin(c.After)
-		return !ok || f.follows(old, c.After, n) // not ok: it came from outside
+		return ok && f.follows(old, c.After, n)
 	case c.Kind == Changed:
 		return f.follows(c.Before, c.After, n)
 	}
@@ -231,7 +237,7 @@ func (f *finish) follows(old, now Entry, n *node) bool {
 	case now.Dir():
 		// The entries of a directory set its times and size. Overlayfs gives
 		// each directory above a first write a new inode and ctime (copy-up).
-		return n != nil && timesOnly(old, now) && (n.busy || old.Mtime == now.Mtime)
+		return n != nil && timesOnly(old, now) && (n.busy || len(n.kids) > 0 && old.Mtime == now.Mtime)
 	case f.inodes[inode{now.Dev, now.Ino}] != nil:
 		old.Nlink, old.Ctime = now.Nlink, now.Ctime
 		return old == now

@@ -63,6 +63,8 @@ func TestNormalForm(t *testing.T) {
 		{"made here, goes out", []string{"d/"}, "create d/a\nrename d/a $OUT/a", []string{"d/* x2 s"}},
 		{"directory goes out", []string{"d/a"}, "create d/b\nwrite d/a\nrename d $OUT/d", []string{"* x1 s", "d x1 sw", "d/a x1 sw"}},
 
+		{"directory goes out, is changed there and comes back", []string{"d/a", "d/b"}, "rename d $OUT/d\nwrite $OUT/d/a\nrename $OUT/d e", []string{"d x1 sw", "e x1 sw"}},
+
 		// Hard links.
 		{"link", []string{"a"}, `link a b`, []string{"a x1 sw", "b x1 sw"}},
 		{"link as a lock", nil, "create .#l\nlink .#l l\nremove .#l\nremove l", []string{"* x5 s"}},
@@ -74,6 +76,7 @@ func TestNormalForm(t *testing.T) {
 		{"unseen removal", []string{"d/a"}, `!remove d/a`, []string{"d/a x0 w"}},
 		{"unseen chmod of a directory", []string{"d/a"}, "!chmod d\nwrite d/a", []string{"d x0 w", "d/a x1 sw"}},
 		{"unseen write in a directory that was renamed", []string{"d/a", "d/b"}, "rename d e\n!write e/a", []string{"d x1 sw", "e x1 sw", "e/a x0 w"}},
+		{"unseen file in a directory that was renamed", nil, "mkdir d\n!create d/a\nrename d e", []string{"e x2 sw", "e/a x0 w"}},
 		{"unseen return", []string{"d/"}, "create d/a\nremove d/a\n!create d/a", []string{"d/* x2 s", "d/a x0 w"}},
 		{"unseen removal of what was made", []string{"d/"}, "create d/a\n!remove d/a", []string{"d/* x1 s"}},
 		{"unseen link", []string{"a"}, `!link a b`, []string{"a x0 w", "b x0 w"}},
