@@ -435,8 +435,9 @@ func (c *comparison) stale() {
 	}
 }
 
-// slackBudget is the budget above which it is pointed out as stale.
-func slackBudget(seconds float64) float64 { return 4*seconds + 5 }
+// slackBudget is the budget above which it is pointed out as stale: twice what
+// a first ledger would have.
+func slackBudget(seconds float64) float64 { return 2 * Headroom(seconds) }
 
 // ExitCode is the exit status of a verdict; docs/ledger.md has the table.
 func (v *Verdict) ExitCode() int {

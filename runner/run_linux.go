@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -61,7 +60,7 @@ type run struct {
 	places  []writeset.Place
 	aliases map[string]string
 	journal string // file of GATE_EGRESS_LOG
-	tmp     string // directory of the journal
+	tmp     string // gate's own files of this run
 
 	h     *handler
 	meter *rusage.Meter
@@ -101,8 +100,13 @@ func newRun(cfg Config) (*run, error) {
 	if r.aliases, err = gitAliases(cfg.Root); err != nil {
 		return nil, err
 	}
-	if r.tmp, err = os.MkdirTemp("", "gate-"); err != nil {
-		return nil, fmt.Errorf("make a directory for the in-process journal: %w", err)
+	if r.tmp, err = scratch(cfg.Root); err != nil {
+		return nil, err
+	}
+	if u := sudoUser(cfg.Env); u != nil {
+		if err := os.Chown(r.tmp, int(u.UID), int(u.GID)); err != nil {
+			return nil, errors.Join(fmt.Errorf("hand the in-process journal to the suite's user: %w", err), r.close())
+		}
 	}
 	r.journal = filepath.Join(r.tmp, "egress.jsonl")
 	r.env, r.envNote = suiteEnv(cfg, r.journal)
@@ -112,7 +116,7 @@ func newRun(cfg Config) (*run, error) {
 // close removes what the run needed outside the repository.
 func (r *run) close() error {
 	if err := os.RemoveAll(r.tmp); err != nil {
-		return fmt.Errorf("remove the in-process journal: %w", err)
+		return fmt.Errorf("remove gate's own files of the run: %w", err)
 	}
 	return nil
 }
@@ -200,7 +204,7 @@ func (r *run) spec(tier sandbox.Tier) sandbox.Spec {
 	s := sandbox.Spec{
 		Tier: tier, Argv: r.cfg.Command, Path: r.path, Dir: r.cfg.Dir, Env: r.env,
 		Stdin: r.cfg.Stdin, Stdout: r.cfg.Stdout, Stderr: r.cfg.Stderr,
-		User: sudoUser(r.cfg.Env),
+		User: sudoUser(r.cfg.Env), Scratch: r.tmp,
 	}
 	if r.cfg.LedgerPath != "" {
 		s.ReadOnly = []string{r.cfg.LedgerPath}
@@ -550,7 +554,7 @@ func (r *run) mind(ended chan struct{}, stop *stopper, status *status) {
 				stop.interrupt(sig.(syscall.Signal), fromTerminal(sig))
 			}
 		case <-tick.C:
-			// A stopped gate (Ctrl-Z) does not use up the time.
+			// A stopped gate does not use up the time.
 			elapsed += min(time.Since(last), 4*statusEvery)
 			last = time.Now()
 			if r.cfg.Timeout > 0 && elapsed > r.cfg.Timeout {
@@ -612,15 +616,4 @@ func host() ledger.Host {
 		h.Name = unix.ByteSliceToString(u.Nodename[:])
 	}
 	return h
-}
-
-// Signals are those that gate takes for its command while one runs.
-func Signals() (<-chan os.Signal, func()) {
-	c := make(chan os.Signal, 4)
-	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
-		if !signal.Ignored(s) {
-			signal.Notify(c, s)
-		}
-	}
-	return c, func() { signal.Stop(c) }
 }

@@ -72,10 +72,6 @@ func runInit(ctl *control) error {
 	if err := unix.CloseRange(3, ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("close_range: %w", err)
 	}
-	// /proc/PID of init stays closed to the tree, even where uids are equal.
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return fmt.Errorf("prctl PR_SET_DUMPABLE: %w", err)
-	}
 	holdSignals()
 	data, err := io.ReadAll(io.NewSectionReader(os.NewFile(ordersFD, "orders"), 0, 1<<31))
 	if err != nil {
@@ -88,6 +84,9 @@ func runInit(ctl *control) error {
 	var names []string
 	var fds []int
 	if orders.Spec.Tier == Namespace {
+		if err := hide(); err != nil {
+			return err
+		}
 		if names, fds, err = furnish(orders); err != nil {
 			return err
 		}
@@ -103,6 +102,15 @@ func runInit(ctl *control) error {
 		}
 	}
 	return conduct(ctl, orders)
+}
+
+// hide closes /proc/PID of init, its memory above all, to the tree, even where
+// uids are equal.
+func hide() error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("prctl PR_SET_DUMPABLE: %w", err)
+	}
+	return nil
 }
 
 // holdSignals makes init survive what a terminal sends to the whole
@@ -215,6 +223,13 @@ func conduct(ctl *control, orders childSpec) error {
 			code = 127
 		}
 		return &StartError{code, fmt.Errorf("start %s: %w", orders.Spec.Path, c.err)}
+	}
+	if orders.Spec.Tier == Notify {
+		// Not before: the forked child shares init's memory until its exec, and
+		// gate, which has no rights over it here, must read its first calls.
+		if err := hide(); err != nil {
+			return err
+		}
 	}
 	if err := ctl.send(message{Step: "started"}); err != nil {
 		return err

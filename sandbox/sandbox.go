@@ -61,6 +61,7 @@ type Spec struct {
 
 	Stdin, Stdout, Stderr *os.File
 
+	Scratch  string   // a directory for gate's own files; they are gone when Open returns
 	ReadOnly []string // files of the work tree that the tree must not change
 	Listen   []Listen // doors; only in Namespace
 	// PacketFilter is the classic BPF program of the packet socket on lo.

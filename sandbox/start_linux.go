@@ -148,7 +148,7 @@ func Open(ctx context.Context, spec Spec) (*Box, error) {
 	child := childSpec{Spec: spec, Seccomp: filter}
 	cleanup := func() error { return nil }
 	if spec.Tier == Namespace {
-		dir, err := os.MkdirTemp("", "gate-etc-")
+		dir, err := os.MkdirTemp(spec.Scratch, "gate-etc-")
 		if err != nil {
 			return nil, fmt.Errorf("make a directory for resolv.conf: %w", err)
 		}

@@ -50,7 +50,7 @@ func executable(path string) error {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		return &sandbox.StartError{Code: 127, Err: fmt.Errorf("%s: no such file", path)}
 	case err != nil:
-		return &sandbox.StartError{Code: 126, Err: err}
+		return &sandbox.StartError{Code: 127, Err: err} // a directory of PATH that cannot be searched
 	case info.IsDir():
 		return &sandbox.StartError{Code: 126, Err: fmt.Errorf("%s: is a directory", path)}
 	case info.Mode()&0o111 == 0:
@@ -96,6 +96,21 @@ func goModule(root, dir string) bool {
 		}
 		dir = filepath.Dir(dir)
 	}
+}
+
+// scratch makes a directory for gate's own files, outside the repository: they
+// come and go between its two snapshots.
+func scratch(root string) (string, error) {
+	for _, dir := range []string{os.TempDir(), "/tmp", "/var/tmp", "/dev/shm"} {
+		real := resolved(dir)
+		if real == root || strings.HasPrefix(real, root+"/") {
+			continue
+		}
+		if tmp, err := os.MkdirTemp(real, "gate-"); err == nil {
+			return tmp, nil
+		}
+	}
+	return "", fmt.Errorf("no directory outside %s for gate's own files: tried $TMPDIR, /tmp, /var/tmp and /dev/shm", root)
 }
 
 // sudoUser is who called sudo: the suite runs as that user, and gate alone as
