@@ -157,10 +157,32 @@ func replaceFile(path string, data []byte) error {
 	}
 	_, err = f.Write(data)
 	if err == nil {
+		err = own(f.File, path)
+	}
+	if err == nil {
 		err = f.CloseAtomicallyReplace()
 	}
 	if err != nil {
 		return writeError(path, errors.Join(err, f.Cleanup()))
+	}
+	return nil
+}
+
+// own gives a file that root writes to whom the old one belonged, or else its
+// directory: under sudo the repository is an ordinary user's.
+func own(f *os.File, path string) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		info, err = os.Stat(filepath.Dir(path))
+	}
+	if err != nil {
+		return err
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return f.Chown(int(st.Uid), int(st.Gid))
 	}
 	return nil
 }
