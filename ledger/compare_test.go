@@ -224,9 +224,9 @@ func TestStale(t *testing.T) {
 	l.Fold = []string{"cache/**", "never/**"}
 	l.WritePaths, l.Writes = append(l.WritePaths, "never/**"), ""
 	l.HasAllowWrite, l.AllowWrite = true, []string{"$TMPDIR/**", "/srv/**"}
-	l.CPUBudget = 20
+	l.CPUBudget = 60
 	want := []string{
-		"allow_net *.example.com:443 broad", "allow_net a.example.com:1", "fold never/**", "allow_write /srv/**", "cpu_budget 20",
+		"allow_net *.example.com:443 broad", "allow_net a.example.com:1", "fold never/**", "allow_write /srv/**", "cpu_budget 60",
 	}
 	stale := func() (got []string) {
 		v := Compare(l, r, Options{})
@@ -461,6 +461,15 @@ func TestFoldAgrees(t *testing.T) {
 		}
 		if n != len(r.WriteRows) {
 			t.Fatalf("%d of %d rows are somewhere", n, len(r.WriteRows))
+		}
+	}
+}
+
+// A ledger that was just seeded is not stale, however short the suite.
+func TestSeededBudgetIsNotStale(t *testing.T) {
+	for _, seconds := range []float64{0, 0.01, 0.5, 3, 120} {
+		if got := Headroom(seconds); got > slackBudget(seconds) {
+			t.Errorf("%v s: the first budget %v is called stale above %v", seconds, got, slackBudget(seconds))
 		}
 	}
 }
