@@ -149,7 +149,7 @@ func TestProcessEnds(t *testing.T) {
 			ast.Inspect(f.ast, func(n ast.Node) bool {
 				if sel, ok := n.(*ast.SelectorExpr); ok {
 					if x, ok := sel.X.(*ast.Ident); ok && slices.Contains(ends[names[x.Name]], sel.Sel.Name) {
-						t.Errorf("%s: %s.%s: return an error instead; only %v may end the process", p.fset.Position(n.Pos()), x.Name, sel.Sel.Name, exits)
+						t.Errorf("%s: %s.%s: return an error instead; only main may end the process, and the child in the sandbox", p.fset.Position(n.Pos()), x.Name, sel.Sel.Name)
 					}
 				}
 				return true
