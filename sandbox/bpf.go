@@ -87,12 +87,7 @@ func Filter(arch string, tier Tier) ([]Instruction, error) {
 		}
 		var body []Instruction
 		for _, c := range group {
-			if c.only == "" || c.only == tier {
-				body = append(body, c.block()...)
-			}
-		}
-		if body == nil {
-			continue
+			body = append(body, c.block(tier)...)
 		}
 		body = append(body, Instruction{Op: bpfRet, K: retAllow})
 		if len(body) > 255 {
@@ -106,7 +101,7 @@ func Filter(arch string, tier Tier) ([]Instruction, error) {
 
 // block is the block that returns if the row's condition holds and falls
 // through if it does not.
-func (c *call) block() []Instruction {
+func (c *call) block(tier Tier) []Instruction {
 	notify := Instruction{Op: bpfRet, K: retNotify}
 	low := Instruction{Op: bpfLoad, K: offArgLow(c.test)}
 	switch c.when {
@@ -127,8 +122,9 @@ func (c *call) block() []Instruction {
 		return append([]Instruction{low, {Op: bpfJeq, Jf: uint8(len(set)), K: c.want}}, set...)
 	case otherFamily:
 		block := []Instruction{low}
-		for i, f := range families {
-			block = append(block, Instruction{Op: bpfJeq, Jt: uint8(len(families) - i), K: f})
+		pass := families(tier)
+		for i, f := range pass {
+			block = append(block, Instruction{Op: bpfJeq, Jt: uint8(len(pass) - i), K: f})
 		}
 		return append(block, notify)
 	}

@@ -40,7 +40,6 @@ const docsTail = `
   are is looked at before the start; nothing else is inherited.
 * ` + "`close`, `fork`, `vfork`, `wait4`" + ` and plain ` + "`clone`" + `: a trapped call can be
   interrupted by a signal before it began, and these must not be.
-* ` + "`sendmsg` and `sendmmsg`" + ` in the namespace tier: the packet socket sees what they send.
 `
 
 // TestDocs holds docs/syscalls.md against the table.
@@ -112,9 +111,6 @@ func trapped(t *testing.T, c *call) string {
 	default:
 		t.Errorf("%s: no words for condition %d", c.name, c.when)
 	}
-	if c.only != "" {
-		text += fmt.Sprintf(", in the %s tier alone", c.only)
-	}
 	return text
 }
 
@@ -125,7 +121,7 @@ func familyNames(t *testing.T) string {
 		16: "AF_NETLINK", 17: "AF_PACKET", 29: "AF_CAN", 38: "AF_ALG",
 	}
 	var out []string
-	for _, f := range families {
+	for _, f := range families(Namespace) {
 		if names[f] == "" {
 			t.Errorf("no name for the address family %d", f)
 		}

@@ -538,9 +538,9 @@ func packetSocket(filter []Instruction) (int, error) {
 	return fd, nil
 }
 
-// mountOver binds a file over another, read-only. Both are followed to what
-// they really are: /etc/resolv.conf is a link on many hosts. A target that
-// does not exist is left alone.
+// mountOver binds a file over another, read-only. The kernel follows both to
+// what they really are: /etc/resolv.conf is a link on many hosts. A target
+// that does not exist is left alone.
 func mountOver(source, target string) error {
 	fd, err := unix.Open(target, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err == unix.ENOENT {
@@ -549,10 +549,8 @@ func mountOver(source, target string) error {
 	if err != nil {
 		return fmt.Errorf("open %s: %w", target, err)
 	}
-	defer unix.Close(fd)
-	real := "/proc/self/fd/" + strconv.Itoa(fd)
-	if target, err = os.Readlink(real); err != nil {
-		return fmt.Errorf("readlink %s: %w", real, err)
+	if err := unix.Close(fd); err != nil {
+		return fmt.Errorf("close %s: %w", target, err)
 	}
 	if err := unix.Mount(source, target, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("mount --bind %s %s: %w", source, target, err)

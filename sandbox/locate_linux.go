@@ -16,6 +16,8 @@ var (
 	errNoFile  = errors.New("not a file")                    // socket, pipe, memory file, deleted
 	// errPlace is no answer of the kernel's: the file exists, and gate cannot tell which it is.
 	errPlace = errors.New("a directory of another mount namespace has no name in the tree's own")
+	// errUnnamed: the same of a path that the kernel does not tell (longer than a page, a closed process).
+	errUnnamed = errors.New("the path cannot be told")
 )
 
 // view is the file system as the tree sees it. It resolves paths without
@@ -82,6 +84,8 @@ type target struct {
 	path   string // absolute and real
 	exists bool
 	st     unix.Stat_t // if it exists
+	slash  bool        // the name ends in a slash: only a directory can arise here
+	dot    bool        // the name ends in "." or "..", or is "/"
 }
 
 // parent looks at the directory that a target stands in.
@@ -104,6 +108,21 @@ func (t *target) node() Node {
 // find resolves the path argument of a call. follow tells whether a link in
 // the last place is followed.
 func (v *view) find(t *task, dirfd int32, name string, follow bool) (target, error) {
+	out, err := v.resolve(t, dirfd, name, follow)
+	if err != nil {
+		return target{}, err
+	}
+	bare := strings.TrimRight(name, "/")
+	out.slash = bare != name
+	if out.slash && out.exists && !out.is(unix.S_IFDIR) {
+		return target{}, errMissing // ENOTDIR
+	}
+	last := bare[strings.LastIndexByte(bare, '/')+1:]
+	out.dot = last == "" || last == "." || last == ".."
+	return out, nil
+}
+
+func (v *view) resolve(t *task, dirfd int32, name string, follow bool) (target, error) {
 	base, err := v.base(t, dirfd, name)
 	if err != nil {
 		return target{}, err
@@ -126,6 +145,11 @@ func (v *view) find(t *task, dirfd int32, name string, follow bool) (target, err
 		out.exists = true
 	case unix.ENOENT:
 		return out, nil
+	case unix.ENAMETOOLONG:
+		if len(last) <= unix.NAME_MAX { // too long from the root alone
+			return target{}, errUnnamed
+		}
+		fallthrough
 	default:
 		return target{}, errMissing
 	}
@@ -139,8 +163,11 @@ func (v *view) find(t *task, dirfd int32, name string, follow bool) (target, err
 func (v *view) findFD(t *task, fd int32) (target, error) {
 	link := t.link("fd/" + strconv.Itoa(int(fd)))
 	text, err := readlink(unix.AT_FDCWD, link)
-	if err != nil {
+	if err == unix.ENOENT {
 		return target{}, errMissing // EBADF for the caller
+	}
+	if err != nil {
+		return target{}, fmt.Errorf("%w: %w", errUnnamed, err)
 	}
 	if !strings.HasPrefix(text, "/") {
 		return target{}, errNoFile // socket:[1], pipe:[2], anon_inode:x
@@ -184,12 +211,19 @@ func (v *view) base(t *task, dirfd int32, name string) (string, error) {
 	} else {
 		text, err = readlink(unix.AT_FDCWD, t.link(link))
 	}
+	if err != nil && err != unix.ENOENT { // longer than a page, or closed to gate
+		return "", fmt.Errorf("%w: %w", errUnnamed, err)
+	}
 	if err != nil || !strings.HasPrefix(text, "/") {
 		return "", errMissing
 	}
 	if strings.HasSuffix(text, " (deleted)") { // or a directory whose name really ends so
 		var st unix.Stat_t
-		if err := unix.Stat(t.link(link), &st); err != nil || st.Nlink == 0 {
+		err := unix.Stat(t.link(link), &st)
+		if err == nil && st.Nlink == 0 && strings.HasPrefix(name, "..") {
+			return "", errUnnamed // the way up from a deleted directory is still open
+		}
+		if err != nil || st.Nlink == 0 {
 			return "", errMissing
 		}
 	}
@@ -225,6 +259,14 @@ func (v *view) directory(t *task, name string) (string, error) {
 	return d.path, nil
 }
 
+// moved forgets where directories are once one of them moves: the same inode
+// has another path then, and a link may take its old place.
+func (v *view) moved(from, to *target) {
+	if from.is(unix.S_IFDIR) || to.is(unix.S_IFDIR) {
+		clear(v.dirs)
+	}
+}
+
 // maxLinks is the kernel's MAXSYMLINKS.
 const maxLinks = 40
 
@@ -246,10 +288,11 @@ func (v *view) walk(t *task, name string, follow bool) (target, error) {
 		}
 		root, prefix = fd, strings.TrimRight(text, "/")
 		if prefix != "" { // paths are told from the tree's root; walk from the task's
-			if name != prefix && !strings.HasPrefix(name, prefix+"/") {
-				return target{}, errMissing // a descriptor from before the chroot: see the second witness
+			if rest, ok := rebase(name, prefix, ""); ok {
+				name = rest
+			} else { // from a directory that was open before the chroot
+				root, prefix = v.root, ""
 			}
-			name = name[len(prefix):]
 		}
 	}
 	w := walker{view: v, task: t, root: root, dir: -1}
@@ -303,9 +346,15 @@ func (w *walker) run(name string, follow bool) (target, error) {
 		part := todo[0]
 		todo = todo[1:]
 		switch part {
-		case "", ".":
+		case "":
 			continue
-		case "..":
+		case ".", "..":
+			if w.st.Mode&unix.S_IFMT != unix.S_IFDIR {
+				return target{}, errMissing
+			}
+			if part == "." {
+				continue
+			}
 			if err := w.up(); err != nil {
 				return target{}, err
 			}
@@ -370,10 +419,10 @@ func (w *walker) run(name string, follow bool) (target, error) {
 	return target{path: cmp.Or(w.path, "/"), exists: true, st: w.st}, nil
 }
 
-// someName tells whether a component that names something is left.
+// someName tells whether a component is left: "." counts, it wants a directory.
 func someName(parts []string) bool {
 	for _, p := range parts {
-		if p != "" && p != "." {
+		if p != "" {
 			return true
 		}
 	}

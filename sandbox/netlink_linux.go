@@ -19,8 +19,8 @@ const loIndex = 1
 // ECONNREFUSED. The source of such a packet is our own address, or else the
 // kernel would take the target's.
 //
-// The routes go into the main table. In the local one, bind(2) would accept
-// any address as the host's own.
+// The routes go into the main table, where IPv6 does not take them for the
+// host's own addresses in bind(2). IPv4 does: see notOurs.
 //
 // A kernel without IPv6 has nothing that could leave by it.
 func raiseLoopback() error {

@@ -83,7 +83,7 @@ func (v *view) opens(c *creds, f *target, flags uint64) Op {
 	}
 	create := flags&oCreat != 0
 	if !f.exists {
-		if create && flags&unix.O_DIRECTORY == 0 && v.mayAdd(c, f) {
+		if create && flags&unix.O_DIRECTORY == 0 && !f.slash && v.mayAdd(c, f) {
 			return Create
 		}
 		return 0
@@ -92,6 +92,11 @@ func (v *view) opens(c *creds, f *target, flags uint64) Op {
 	case create && flags&oExcl != 0, f.is(unix.S_IFDIR), f.is(unix.S_IFLNK), special(f), flags&unix.O_DIRECTORY != 0:
 		return 0
 	}
+	if flags&writeFlags == 0 {
+		return 0 // openat2 is always looked at
+	}
+	// O_CREAT alone cannot change a file that is there. It counts all the
+	// same: a cold and a warm run would differ by it.
 	want := uint32(0)
 	if flags&(oWronly|oRdwr|oTrunc) != 0 {
 		want |= mayWrite
@@ -107,7 +112,7 @@ func (v *view) opens(c *creds, f *target, flags uint64) Op {
 
 // removes: unlink (dir false) or rmdir.
 func (v *view) removes(c *creds, f *target, dir bool) bool {
-	if !v.mayDrop(c, f) || f.is(unix.S_IFDIR) != dir {
+	if f.dot || !v.mayDrop(c, f) || f.is(unix.S_IFDIR) != dir {
 		return false
 	}
 	return !dir || v.empty(f.path)
@@ -115,20 +120,19 @@ func (v *view) removes(c *creds, f *target, dir bool) bool {
 
 // renames: from over to, with the flags of renameat2(2).
 func (v *view) renames(c *creds, from, to *target, flags uint64) bool {
-	if !v.mayDrop(c, from) || !v.sameDevice(from, to) {
+	if from.dot || to.dot || !v.mayDrop(c, from) || !v.sameDevice(from, to) {
 		return false
 	}
+	same := to.exists && from.st.Dev == to.st.Dev && from.st.Ino == to.st.Ino // rename(2): does nothing
 	if flags&unix.RENAME_EXCHANGE != 0 {
-		return v.mayDrop(c, to)
+		return !same && v.mayDrop(c, to) && !within(to.path, from.path) && !within(from.path, to.path)
 	}
 	if !to.exists {
-		return v.mayAdd(c, to) && !(from.is(unix.S_IFDIR) && within(to.path, from.path))
+		return v.mayAdd(c, to) && (from.is(unix.S_IFDIR) || !to.slash) && !(from.is(unix.S_IFDIR) && within(to.path, from.path))
 	}
 	switch {
-	case flags&unix.RENAME_NOREPLACE != 0, !v.mayDrop(c, to), from.is(unix.S_IFDIR) != to.is(unix.S_IFDIR):
+	case same, flags&unix.RENAME_NOREPLACE != 0, !v.mayDrop(c, to), from.is(unix.S_IFDIR) != to.is(unix.S_IFDIR):
 		return false
-	case from.st.Dev == to.st.Dev && from.st.Ino == to.st.Ino:
-		return false // rename(2): the same file, does nothing
 	case to.is(unix.S_IFDIR):
 		return v.empty(to.path) && !within(to.path, from.path)
 	}

@@ -150,7 +150,7 @@ func sysctl(name string) string {
 }
 
 func kernel() Feature {
-	f := Feature{Name: "kernel", Tested: "uname; user notification needs 5.5", Needed: string(Notify), Repair: "use a kernel of 5.5 or later"}
+	f := Feature{Name: "kernel", Tested: "uname; user notification needs 5.5, close_range with CLOEXEC 5.11", Needed: string(Notify), Repair: "use a kernel of 5.11 or later"}
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
 		f.Found = err.Error()
@@ -164,7 +164,7 @@ func kernel() Feature {
 		return f
 	}
 	_, err := auditArch(runtime.GOARCH)
-	f.OK = err == nil && (major > 5 || major == 5 && minor >= 5)
+	f.OK = err == nil && (major > 5 || major == 5 && minor >= 11)
 	return f
 }
 

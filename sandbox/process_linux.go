@@ -68,6 +68,8 @@ func commandLine(pid int) []string {
 // status is what gate needs of proc_pid_status(5).
 type status struct {
 	tgid, nstgid, nspid int
+	filters             int // of seccomp(2)
+	zombie              bool
 	creds               creds
 }
 
@@ -97,6 +99,12 @@ func readStatus(tid int) (status, error) {
 	for line := range strings.Lines(string(data)) {
 		if n, ok := field(line, "Tgid", 0); ok {
 			s.tgid = n
+		}
+		if n, ok := field(line, "Seccomp_filters", 0); ok {
+			s.filters = n
+		}
+		if strings.HasPrefix(line, "State:\tZ") {
+			s.zombie = true
 		}
 		if n, ok := field(line, "NStgid", -1); ok {
 			s.nstgid = n

@@ -216,8 +216,18 @@ func launch(ctx context.Context, child childSpec) (*Box, error) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = spec.Stdin, spec.Stdout, spec.Stderr
 	cmd.ExtraFiles = []*os.File{theirs, conf}
 	cmd.Env = []string{"GOGC=off", "GOMAXPROCS=2"} // the command's own environment travels in conf
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	if spec.Tier == Notify {
+		// The tree outlives its init here, so init is not to die with gate: it
+		// sees the control socket close, and ends the tree first. Should init
+		// itself be killed, its orphans come to gate.
+		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+			b.Close()
+			return nil, fmt.Errorf("prctl PR_SET_CHILD_SUBREAPER: %w", err)
+		}
+	}
 	if spec.Tier == Namespace {
+		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 		flags := uintptr(unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC)
 		if child.UserNS {
 			flags |= unix.CLONE_NEWUSER
@@ -287,7 +297,12 @@ func (b *Box) ready(ctx context.Context) error {
 	if b.spec.Tier == Namespace {
 		b.Proc = fmt.Sprintf("/proc/%d/root/proc", b.InitPID)
 	}
-	b.view, err = openView(b)
+	if b.view, err = openView(b); err == nil {
+		return nil
+	}
+	if m, _, died := b.ctl.receive(); died == nil && m.Step == "error" {
+		return b.failure(m) // why init is gone already
+	}
 	return err
 }
 
@@ -314,11 +329,32 @@ func (b *Box) SignalAll(sig syscall.Signal) error {
 	return b.ctl.send(message{Step: "signal", Signal: int(sig), All: true})
 }
 
-// Kill ends init at once, and with it everything in its PID namespace. What
-// the tree used is then unknown; to end a run and still know, use SignalAll.
+// Kill ends init at once, and with it everything in its PID namespace; in
+// Notify, where there is none, everything that carries a filter more than gate
+// itself. What the tree used is then unknown; to end a run and still know, use
+// SignalAll.
 func (b *Box) Kill() {
-	if b.init != nil && b.init.Process != nil {
-		_ = b.init.Process.Kill() // it may have ended by itself
+	if b.init == nil || b.init.Process == nil {
+		return
+	}
+	if b.spec.Tier == Notify {
+		endFiltered()
+	}
+	_ = b.init.Process.Kill() // it may have ended by itself
+}
+
+// endFiltered ends the descendants of gate that are part of a tree, until
+// there are none: they may fork meanwhile, and become orphans.
+func endFiltered() {
+	own, err := readStatus(os.Getpid())
+	for more := err == nil; more; {
+		more = false
+		for _, pid := range descendants(os.Getpid()) {
+			s, err := readStatus(pid)
+			if err == nil && !s.zombie && s.filters > own.filters && unix.Kill(pid, unix.SIGKILL) == nil {
+				more = true
+			}
+		}
 	}
 }
 

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"runtime"
+	"strings"
 	"sync"
 	"unsafe"
 
@@ -88,7 +90,13 @@ func (b *Box) Run(ctx context.Context, h Handler) (Exit, error) {
 		return Exit{}, errors.Join(fmt.Errorf("eventfd: %w", err), unix.Close(fds[0]))
 	}
 	looped := make(chan error, 1)
-	go func() { looped <- s.loop(stop) }()
+	go func() {
+		err := s.loop(stop)
+		if err != nil {
+			b.Kill() // nobody answers any more
+		}
+		looped <- err
+	}()
 
 	exit, runErr := b.conduct(ctx)
 	if runErr != nil {
@@ -194,8 +202,11 @@ func (s *supervisor) loop(stop int) error {
 		s.later.Add(1)
 		go func() {
 			defer s.later.Done()
+			for a.Later != nil {
+				a = a.Later()
+			}
 			// Only ENOENT can come back: the caller is gone, and needs no answer.
-			_ = s.send(&n, a.Later())
+			_ = s.send(&n, a)
 		}()
 	}
 }
@@ -349,10 +360,9 @@ func (s *supervisor) network(c *call, n *notification, t *task) Answer {
 	if !s.valid(n) {
 		return Answer{}
 	}
-	if err != nil {
-		if err == unix.EFAULT {
-			return Answer{} // and so the kernel will say
-		}
+	// EFAULT is what the kernel will say too, but only of the message that has
+	// the bad address: those before it are sent.
+	if err != nil && err != unix.EFAULT {
 		s.handler.Gap("unreadable-arguments", c.name+": "+errText(err))
 		return Answer{Errno: ePerm}
 	}
@@ -441,10 +451,39 @@ func (s *supervisor) address(c *call, n *notification, t *task, a address) Answe
 	if c.do != doBind {
 		return s.handler.Connect(nc, t)
 	}
+	if s.tier == Namespace && notOurs(nc.Addr.Addr()) && !s.freebind(n, t) {
+		return Answer{Errno: eAddrNotAvail}
+	}
 	if s.canBind(nc, t) {
 		s.handler.Bind(nc, t)
 	}
 	return Answer{}
+}
+
+// notOurs: foreign addresses are local in the namespace, so that packets to them are
+// seen. A bind to one must fail all the same, as it does on any host.
+func notOurs(a netip.Addr) bool {
+	return a.IsValid() && !a.IsLoopback() && !a.IsUnspecified() && !a.IsMulticast() && a != OwnIPv4 && a != OwnIPv6 &&
+		a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
+}
+
+// freebind tells whether the socket asked for such an address (ip(7), IP_FREEBIND).
+func (s *supervisor) freebind(n *notification, t *task) bool {
+	sock, err := copySocket(t.PID(), int(int32(n.args[0])))
+	if err != nil {
+		return false
+	}
+	defer unix.Close(sock)
+	for _, level := range []int{unix.SOL_IP, unix.SOL_IPV6} {
+		option := unix.IP_FREEBIND
+		if level == unix.SOL_IPV6 {
+			option = unix.IPV6_FREEBIND
+		}
+		if v, err := unix.GetsockoptInt(sock, level, option); err == nil && v != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // maxPayload holds a DNS query over UDP (RFC 1035, section 4.2.1).
@@ -529,7 +568,7 @@ func (s *supervisor) messages(t *task, addr, count uint64, size int) ([][]byte, 
 		}
 		one, err := s.sockaddrs(t, name, uint64(length))
 		if err != nil {
-			return nil, err
+			return out, err
 		}
 		out = append(out, one...)
 	}
@@ -687,7 +726,8 @@ func (o *fileOp) run(dirfd int32, path string, dirfd2 int32, path2 string, n *no
 			o.emit(op, &from, nil)
 		}
 	case doMake, doSymlink:
-		if v.mayAdd(o.who, &from) {
+		dir := o.c.name == "mkdir" || o.c.name == "mkdirat"
+		if (dir || !from.slash) && v.mayAdd(o.who, &from) {
 			o.emit(Create, &from, nil)
 		}
 	case doRemove:
@@ -709,7 +749,7 @@ func (o *fileOp) run(dirfd int32, path string, dirfd2 int32, path2 string, n *no
 		to, err := v.find(o.t, dirfd2, path2, false)
 		o.lost(err)
 		switch {
-		case err != nil || !v.mayAdd(o.who, &to):
+		case err != nil || to.slash || !v.mayAdd(o.who, &to):
 		case from.path == "": // an O_TMPFILE gets its name
 			o.emit(Create, &to, nil)
 		case v.links(o.who, &from, &to):
@@ -731,6 +771,9 @@ func (o *fileOp) run(dirfd int32, path string, dirfd2 int32, path2 string, n *no
 func (o *fileOp) lost(err error) {
 	if errors.Is(err, errPlace) {
 		o.s.handler.Gap("foreign-mount", o.c.name+": "+err.Error())
+	}
+	if errors.Is(err, errUnnamed) {
+		o.s.handler.Gap("unnamed-path", o.c.name+": "+err.Error())
 	}
 }
 
@@ -766,11 +809,13 @@ func (o *fileOp) unnamed(f target, err error) (target, error) {
 	return f, err
 }
 
-// follows tells whether the call follows a link in the last place.
+// follows tells whether the call follows a link in the last place. A slash
+// behind it makes every call do so but those that change names.
 func (o *fileOp) follows(path string) bool {
+	slash := strings.HasSuffix(path, "/")
 	switch o.c.do {
 	case doOpen:
-		return o.flags&unix.O_NOFOLLOW == 0 && o.flags&(oCreat|oExcl) != oCreat|oExcl
+		return slash || o.flags&unix.O_NOFOLLOW == 0 && o.flags&(oCreat|oExcl) != oCreat|oExcl
 	case doTruncate:
 		return true
 	case doLink:
@@ -778,9 +823,9 @@ func (o *fileOp) follows(path string) bool {
 	case doMeta:
 		switch o.c.name {
 		case "lchown", "lsetxattr", "lremovexattr":
-			return false
+			return slash
 		}
-		return o.flags&unix.AT_SYMLINK_NOFOLLOW == 0
+		return slash || o.flags&unix.AT_SYMLINK_NOFOLLOW == 0
 	}
 	return false
 }
@@ -819,6 +864,9 @@ func (o *fileOp) mayChown(f *target, uid, gid uint32) bool {
 func (o *fileOp) emit(op Op, f, to *target) {
 	if within(f.path, "/proc") {
 		return // not files
+	}
+	if op == Rename || op == Exchange {
+		o.s.view.moved(f, to)
 	}
 	c := &FileCall{Op: op, Call: o.c.name, Path: f.path, Before: f.node()}
 	if to != nil {

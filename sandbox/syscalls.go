@@ -33,9 +33,8 @@ const (
 	doSocket
 	doSigaction
 	doExit
-	doIdentity // setuid and relatives: credentials may differ from now on
+	doIdentity // setuid, capset and relatives: credentials may differ from now on
 	doRoot     // chroot, pivot_root, namespaces: roots and mounts may differ from now on
-	doNetns    // a network namespace of the tree's own
 	doRefuse   // answered with ENOSYS and recorded
 )
 
@@ -85,6 +84,7 @@ const (
 	ePerm           = 1
 	eNosys          = 38
 	eAfNoSupport    = 97
+	eAddrNotAvail   = 99
 	eConnRefused    = 111
 )
 
@@ -107,8 +107,10 @@ var calls = []call{
 	{name: "unlink", amd64: 87, arm64: none, do: doRemove, dirfd: none, path: 0, flags: none},
 	{name: "unlinkat", amd64: 263, arm64: 35, do: doRemove, dirfd: 0, path: 1, flags: 2},
 	{name: "sendto", amd64: 44, arm64: 206, do: doSendto, when: argSet, test: 4},
-	{name: "sendmsg", amd64: 46, arm64: 211, do: doSendmsg, only: Notify},
-	{name: "sendmmsg", amd64: 307, arm64: 269, do: doSendmmsg, only: Notify},
+	// The address is in memory. In a namespace packets bear witness of what
+	// goes to other hosts, but nothing does of a datagram to a Unix socket.
+	{name: "sendmsg", amd64: 46, arm64: 211, do: doSendmsg},
+	{name: "sendmmsg", amd64: 307, arm64: 269, do: doSendmmsg},
 	{name: "connect", amd64: 42, arm64: 203, do: doConnect},
 	{name: "bind", amd64: 49, arm64: 200, do: doBind},
 	{name: "socket", amd64: 41, arm64: 198, do: doSocket, when: otherFamily, test: 0},
@@ -158,6 +160,12 @@ var calls = []call{
 	{name: "setreuid", amd64: 113, arm64: 145, do: doIdentity},
 	{name: "setresuid", amd64: 117, arm64: 147, do: doIdentity},
 	{name: "setfsuid", amd64: 122, arm64: 151, do: doIdentity},
+	{name: "setgid", amd64: 106, arm64: 144, do: doIdentity},
+	{name: "setregid", amd64: 114, arm64: 143, do: doIdentity},
+	{name: "setresgid", amd64: 119, arm64: 149, do: doIdentity},
+	{name: "setfsgid", amd64: 123, arm64: 152, do: doIdentity},
+	{name: "setgroups", amd64: 116, arm64: 159, do: doIdentity},
+	{name: "capset", amd64: 126, arm64: 91, do: doIdentity},
 	{name: "io_uring_setup", amd64: 425, arm64: 425, do: doRefuse},
 	// Its flags are in memory, where the filter cannot look. Container
 	// runtimes answer the same, and C libraries then use clone.
@@ -167,17 +175,26 @@ var calls = []call{
 	{name: "open_by_handle_at", amd64: 304, arm64: 265, when: never, want: ePerm},
 }
 
-// families that stay inside a network namespace, or carry nothing.
-var families = []uint32{
-	0,  // AF_UNSPEC
-	1,  // AF_UNIX
-	2,  // AF_INET
-	10, // AF_INET6
-	15, // AF_KEY
-	16, // AF_NETLINK
-	17, // AF_PACKET
-	29, // AF_CAN
-	38, // AF_ALG
+// families are the address families that are let through in a tier: those
+// that carry nothing off the machine or are seen otherwise, and in a network
+// namespace those that stay inside it.
+func families(tier Tier) []uint32 {
+	both := []uint32{
+		0,  // AF_UNSPEC
+		1,  // AF_UNIX
+		2,  // AF_INET
+		10, // AF_INET6
+		16, // AF_NETLINK
+		38, // AF_ALG
+	}
+	if tier == Notify {
+		return both
+	}
+	return append(both,
+		15, // AF_KEY
+		17, // AF_PACKET
+		29, // AF_CAN
+	)
 }
 
 // nr is the call's number on an architecture of GOARCH's naming.

@@ -1,0 +1,296 @@
+package sandbox
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestNetwork(t *testing.T) {
+	eachTier(t, func(t *testing.T, tier Tier) { checkRows(t, "net", tier) })
+}
+
+// withSocket makes a socket and hands it to f.
+func withSocket(family, typ, protocol int, f func(fd int) error) func() error {
+	return func() error {
+		fd, err := unix.Socket(family, typ|unix.SOCK_CLOEXEC, protocol)
+		if err != nil {
+			return err
+		}
+		return errors.Join(f(fd), unix.Close(fd))
+	}
+}
+
+func in4(addr string) []byte {
+	a := netip.MustParseAddrPort(addr)
+	return encodeAddress(a, unix.AF_INET)
+}
+
+func in6(addr string) []byte {
+	a := netip.MustParseAddrPort(addr)
+	return encodeAddress(a, unix.AF_INET6)
+}
+
+func un(path string) []byte {
+	return append(binary.NativeEndian.AppendUint16(nil, unix.AF_UNIX), path...)
+}
+
+// connects makes one raw connect.
+func connects(family, typ int, addr []byte) func() error {
+	return withSocket(family, typ, 0, func(fd int) error { return sys("connect", fd, addr, len(addr))() })
+}
+
+func binds(family, typ int, addr []byte) func() error {
+	return withSocket(family, typ, 0, func(fd int) error { return sys("bind", fd, addr, len(addr))() })
+}
+
+// messages builds the struct mmsghdr of n datagrams, each with an address.
+// The first field of each is a struct msghdr, so the first is one as well.
+func messages(addrs ...uintptr) []byte {
+	var b []byte
+	for _, a := range addrs {
+		b = binary.NativeEndian.AppendUint64(b, uint64(a))
+		b = binary.NativeEndian.AppendUint64(b, 16) // namelen
+		b = append(b, make([]byte, sizeofMmsghdr-16)...)
+	}
+	return b
+}
+
+func sends(call string, addrs ...string) func() error {
+	return withSocket(unix.AF_INET, unix.SOCK_DGRAM, 0, func(fd int) error {
+		var raw [][]byte
+		var at []uintptr
+		for _, a := range addrs {
+			if a == "bad" {
+				at = append(at, 8)
+				continue
+			}
+			raw = append(raw, in4(a))
+			at = append(at, addressOf(raw[len(raw)-1]))
+		}
+		m := messages(at...)
+		defer func() { _ = raw }() // alive until the call has returned
+		if call == "sendmsg" {
+			return sys(call, fd, m, 0)()
+		}
+		return sys(call, fd, m, len(addrs), 0)()
+	})
+}
+
+func netRows() []row {
+	const (
+		stream, dgram = unix.SOCK_STREAM, unix.SOCK_DGRAM
+		inet, inet6   = unix.AF_INET, unix.AF_INET6
+		refused       = unix.ECONNREFUSED
+	)
+	var many, manySent []string
+	for i := range 300 {
+		a := fmt.Sprintf("192.0.2.%d:%d", i%250, 1000+i)
+		many = append(many, a)
+		manySent = append(manySent, "sendmmsg dgram/17 "+a)
+	}
+	long := strings.Repeat("p", 108)
+	return []row{
+		{name: "tcp", guards: "connect(2), ip(7)", act: connects(inet, stream, in4("192.0.2.1:80")), err: refused, want: []string{"connect stream/6 192.0.2.1:80"}},
+		{name: "udp", guards: "connect(2), udp(7)", act: connects(inet, dgram, in4("192.0.2.1:53")), err: refused, want: []string{"connect dgram/17 192.0.2.1:53"}},
+		{name: "tcp6", guards: "ipv6(7)", act: connects(inet6, stream, in6("[2001:db8::1]:443")), err: refused, want: []string{"connect stream/6 [2001:db8::1]:443"}},
+		{name: "udp6", guards: "ipv6(7)", act: connects(inet6, dgram, in6("[2001:db8::1]:53")), err: refused, want: []string{"connect dgram/17 [2001:db8::1]:53"}},
+		{name: "mapped", guards: "ipv6(7): ::ffff:a.b.c.d is an IPv4 address", act: connects(inet6, stream, in6("[::ffff:192.0.2.1]:80")), err: refused, want: []string{"connect stream/6 192.0.2.1:80"}},
+		{name: "without scope", guards: "net/ipv6: 24 bytes are enough for AF_INET6", act: connects(inet6, stream, in6("[2001:db8::1]:443")[:24]), err: refused, want: []string{"connect stream/6 [2001:db8::1]:443"}},
+		{name: "raw", guards: "raw(7)", only: "root", act: withSocket(inet, unix.SOCK_RAW, unix.IPPROTO_ICMP, func(fd int) error {
+			a := in4("192.0.2.1:0")
+			return sys("connect", fd, a, len(a))()
+		}), err: refused, want: []string{"connect raw/1 192.0.2.1:0"}},
+		{name: "AF_UNSPEC", guards: "connect(2): dissolves the association, reaches nobody", act: connects(inet, dgram, make([]byte, 16)), any: true},
+		{name: "short address", guards: "ip(7): EINVAL", act: connects(inet, stream, in4("192.0.2.1:80")[:8]), err: unix.EINVAL},
+		{name: "unreadable address", guards: "connect(2)", act: withSocket(inet, stream, 0, func(fd int) error { return sys("connect", fd, uintptr(8), 16)() }), err: unix.EFAULT},
+
+		{name: "sendto", guards: "a datagram needs no connect", act: withSocket(inet, dgram, 0, func(fd int) error {
+			a := in4("192.0.2.1:53")
+			return sys("sendto", fd, "x", 1, 0, a, len(a))()
+		}), err: refused, want: []string{"sendto dgram/17 192.0.2.1:53"}},
+		{name: "sendto without an address", guards: "send(2): the filter lets it pass", act: withSocket(inet, dgram, 0, func(fd int) error { return sys("sendto", fd, "x", 1, 0, nil, 0)() }), err: unix.EDESTADDRREQ},
+		{name: "MSG_FASTOPEN", guards: "tcp(7): sendto connects a TCP socket", act: withSocket(inet, stream, 0, func(fd int) error {
+			a := in4("192.0.2.1:80")
+			return sys("sendto", fd, "x", 1, unix.MSG_FASTOPEN, a, len(a))()
+		}), err: refused, want: []string{"sendto stream/6 192.0.2.1:80"}},
+		{name: "sendmsg", guards: "send(2)", only: string(Notify), act: sends("sendmsg", "192.0.2.1:53"), err: refused, want: []string{"sendmsg dgram/17 192.0.2.1:53"}},
+		{name: "sendmmsg", guards: "sendmmsg(2): every message has an address", only: string(Notify), act: sends("sendmmsg", "192.0.2.1:53", "192.0.2.2:53", "192.0.2.3:53"), err: refused,
+			want: []string{"sendmmsg dgram/17 192.0.2.1:53", "sendmmsg dgram/17 192.0.2.2:53", "sendmmsg dgram/17 192.0.2.3:53"}},
+		{name: "sendmmsg of 300", guards: "the vector spans pages", only: string(Notify), act: sends("sendmmsg", many...), err: refused, want: manySent},
+		{name: "sendmmsg with a bad address behind a good one", guards: "sendmmsg(2): sends as many as it can, so the first would go out", only: string(Notify), act: sends("sendmmsg", "192.0.2.1:53", "bad"), err: refused,
+			want: []string{"sendmmsg dgram/17 192.0.2.1:53"}},
+		{name: "sendmsg where packets are witnessed", guards: "packet(7) sees it without a trap", only: string(Namespace), act: sends("sendmsg", "192.0.2.1:53")},
+
+		{name: "unix", guards: "unix(7)", act: connects(unix.AF_UNIX, stream, un("s\x00")), err: refused, want: []string{`connect unix "s"`}},
+		{name: "unix without NUL", guards: "unix(7): the length ends the path", act: connects(unix.AF_UNIX, stream, un("s")), err: refused, want: []string{`connect unix "s"`}},
+		{name: "unix of 108 bytes", guards: "unix(7): no room for a NUL", act: connects(unix.AF_UNIX, stream, un(long)), err: refused, want: []string{`connect unix "` + long + `"`}},
+		{name: "unix of a socket", guards: "unix(7)", act: then(bindUnix("s"), connects(unix.AF_UNIX, stream, un("s\x00"))), err: refused, want: []string{"create bind s", `bind unix "s"`, `connect unix "s" (a socket)`}},
+		{name: "unix through a symlink", guards: "unix(7): connect follows", files: []string{"l -> s"}, act: then(bindUnix("s"), connects(unix.AF_UNIX, stream, un("l\x00"))), err: refused, want: []string{"create bind s", `bind unix "s"`, `connect unix "s" (a socket)`}},
+		{name: "unix of a file", guards: "unix(7): no socket stands there", files: []string{"f"}, act: connects(unix.AF_UNIX, stream, un("f\x00")), err: refused, want: []string{`connect unix "f"`}},
+		{name: "unix datagram", guards: "unix(7)", act: withSocket(unix.AF_UNIX, dgram, 0, func(fd int) error {
+			a := un("s\x00")
+			return sys("sendto", fd, "x", 1, 0, a, len(a))()
+		}), err: refused, want: []string{`sendto unix "s"`}},
+		{name: "abstract", guards: "unix(7): the name begins with NUL, and NULs count", act: connects(unix.AF_UNIX, stream, un("\x00a\x00b")), err: refused, want: []string{`connect unix "@a\x00b"`}},
+
+		{name: "bind tcp", guards: "bind(2)", act: binds(inet, stream, in4("127.0.0.1:0")), want: []string{"bind stream/6 127.0.0.1:0"}},
+		{name: "bind udp6", guards: "bind(2)", act: binds(inet6, dgram, in6("[::]:0")), want: []string{"bind dgram/17 [::]:0"}},
+		{name: "bind abstract", guards: "unix(7)", act: binds(unix.AF_UNIX, stream, un("\x00gate-test-a")), want: []string{`bind unix "@gate-test-a"`}},
+		{name: "bind of a path in a missing directory", guards: "unix(7)", act: bindUnix("no/s"), err: unix.ENOENT},
+		{name: "netlink", guards: "netlink(7): talks to the kernel, and reaches nobody", act: withSocket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE, func(fd int) error {
+			return unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+		})},
+
+		{name: "vsock", guards: "vsock(7): no network namespace holds it", act: withSocket(unix.AF_VSOCK, stream, 0, nil), err: unix.EAFNOSUPPORT, want: []string{"socket family 40 *:*"}},
+		{name: "rxrpc", guards: "socket(2): any family that is not known", act: withSocket(unix.AF_RXRPC, dgram, 0, nil), err: unix.EAFNOSUPPORT, want: []string{"socket family 33 family-33"}},
+		{name: "io_uring", guards: "io_uring_setup(2): its operations pass no filter", act: sys("io_uring_setup", 1, make([]byte, 120)), err: unix.ENOSYS, want: []string{"refused io_uring"}},
+		{name: "clone3", guards: "clone(2): its flags are in memory", act: sys("clone3", nil, 0), err: unix.ENOSYS},
+		{name: "open_by_handle_at", guards: "open_by_handle_at(2): a file without a path", act: sys("open_by_handle_at", cwd, make([]byte, 8), 0), err: unix.EPERM},
+	}
+}
+
+// lead answers for one address, and refuses all others.
+func lead(from string, to Answer) func(*NetCall) Answer {
+	return func(c *NetCall) Answer {
+		if c.Addr.String() != from {
+			return Answer{Errno: eConnRefused}
+		}
+		return to
+	}
+}
+
+// In Notify gate makes the connect itself, so that what was judged is what is
+// reached, and may lead it elsewhere.
+func TestRedirect(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return // closed
+			}
+			if _, err := conn.Write([]byte("from outside")); err != nil {
+				t.Error(err)
+			}
+			_ = conn.Close()
+		}
+	}()
+	far := netip.MustParseAddrPort(l.Addr().String())
+	later := func(a Answer) Answer { return Answer{Later: func() Answer { return a }} }
+	for _, tt := range []struct {
+		name, network, dial string
+		answer              Answer
+		want                string
+	}{
+		{"to itself", "tcp", far.String(), Answer{}, "from outside\n"},
+		{"elsewhere", "tcp", "192.0.2.1:80", Answer{Redirect: far}, "from outside\n"},
+		{"elsewhere, after a while", "tcp", "192.0.2.1:80", later(Answer{Redirect: far}), "from outside\n"},
+		{"mapped", "tcp", "[2001:db8::1]:80", Answer{Redirect: far}, "from outside\n"},
+		{"refused", "tcp", "192.0.2.1:80", Answer{Errno: eConnRefused}, "connection refused\n"},
+		{"refused after a while", "tcp", "192.0.2.1:80", later(Answer{Errno: eConnRefused}), "connection refused\n"},
+	} {
+		t.Run(strings.ReplaceAll(tt.name, " ", "_"), func(t *testing.T) {
+			rec := &recorder{answer: lead(tt.dial, tt.answer)}
+			out := scene{tier: Notify, argv: actor("dial", tt.network, tt.dial), handler: rec}.run(t)
+			wantExit(t, out, Exit{})
+			if out.Stdout != tt.want {
+				t.Errorf("got %q, want %q", out.Stdout, tt.want)
+			}
+			wantEvents(t, out.Events, "connect stream/6 "+tt.dial)
+		})
+	}
+}
+
+// Loopback inside the box works, by IPv4 and IPv6.
+func TestLoopback(t *testing.T) {
+	for _, addr := range []string{"127.0.0.1:0", "[::1]:0"} {
+		eachTier(t, func(t *testing.T, tier Tier) {
+			rec := &recorder{answer: func(c *NetCall) Answer { return Answer{} }}
+			out := scene{tier: tier, argv: actor("echo", "tcp", addr), handler: rec}.run(t)
+			wantExit(t, out, Exit{})
+			if out.Stdout != "from inside\n" {
+				t.Errorf("%s: got %q", addr, out.Stdout)
+			}
+		})
+	}
+}
+
+// The sockets that Open makes are inside the namespace: what the tree says to
+// them arrives, whatever the address.
+func TestListeners(t *testing.T) {
+	addr := netip.MustParseAddrPort("198.18.5.5:4242")
+	rec := &recorder{answer: func(c *NetCall) Answer { return Answer{} }}
+	exe := actor("dial", "tcp", addr.String())
+	box, stdout := openBox(t, Spec{Tier: Namespace, Argv: exe, Path: exe[0], Listen: []Listen{{"tcp", addr}, {"udp", addr}}})
+	defer box.Close()
+	if len(box.Listeners) != 2 || box.ResolverUDP == nil || box.ResolverTCP == nil || box.Packets == nil {
+		t.Fatalf("got %d listeners, resolver %v %v, packets %v", len(box.Listeners), box.ResolverUDP, box.ResolverTCP, box.Packets)
+	}
+	l, err := net.FileListener(box.Listeners[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	served := make(chan error, 1)
+	var owner []string
+	go func() {
+		conn, err := l.Accept()
+		if err == nil {
+			from := netip.MustParseAddrPort(conn.RemoteAddr().String())
+			if who, ok := box.Owner("tcp", from.Port()); ok {
+				owner = who.Actor().Argv[1:]
+			}
+			_, err = conn.Write([]byte("by the door"))
+			err = errors.Join(err, conn.Close())
+		}
+		served <- err
+	}()
+	if _, err := box.Run(t.Context(), rec); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-served; err != nil {
+		t.Fatal(err)
+	}
+	if got := stdout(); got != "by the door\n" {
+		t.Errorf("got %q", got)
+	}
+	if want := fmt.Sprint(exe[1:]); fmt.Sprint(owner) != want {
+		t.Errorf("the owner of the connection: got %q, want %q", owner, want)
+	}
+}
+
+// The second witness: a datagram sent without any trapped call puts a packet
+// on lo.
+func TestPacketsAreSeen(t *testing.T) {
+	c := actor("dial", "udp", "192.0.2.77:7777")
+	box, _ := openBox(t, Spec{Tier: Namespace, Argv: c, Path: c[0]})
+	defer box.Close()
+	if err := box.Packets.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _, _ = box.Run(t.Context(), &recorder{answer: func(*NetCall) Answer { return Answer{} }}) }()
+	want := []byte{192, 0, 2, 77}
+	buf := make([]byte, 2000)
+	for {
+		n, err := box.Packets.Read(buf)
+		if err != nil {
+			t.Fatalf("no packet to %v: %v", want, err)
+		}
+		if bytes.Contains(buf[:n], want) {
+			return
+		}
+	}
+}
