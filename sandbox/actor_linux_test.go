@@ -86,18 +86,16 @@ func actOwnDirs(args []string) error {
 // at any moment, with SA_RESTART.
 func actMany(args []string) error {
 	stop := make(chan struct{})
-	for range 2 {
-		go func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-					runtime.GC()
-				}
+	go func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				runtime.GC()
 			}
-		}()
-	}
+		}
+	}()
 	defer close(stop)
 	for i := range atoi(args[0]) {
 		if err := create("f" + strconv.Itoa(i))(); err != nil {

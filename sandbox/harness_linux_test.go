@@ -698,12 +698,9 @@ func TestAsOrdinaryUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		return // this is that run
 	}
-	args := []string{"-test.skip=^(TestAsOrdinaryUser|TestDocs|TestNumbersAreTheKernels|TestNothingIsForgotten|TestFilter)$", "-test.timeout=5m"}
+	args := []string{"-test.skip=^(TestAsOrdinaryUser|TestDocs|TestNumbersAreTheKernels|TestNothingIsForgotten|TestFilter)$", "-test.timeout=5m", "-test.short"}
 	if testing.Verbose() {
 		args = append(args, "-test.v")
-	}
-	if testing.Short() {
-		args = append(args, "-test.short")
 	}
 	out, err := asUser(t, args...).CombinedOutput()
 	if err != nil {

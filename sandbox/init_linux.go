@@ -188,6 +188,7 @@ func conduct(ctl *control, orders childSpec) error {
 	listener := make(chan result)
 	proceed := make(chan struct{})
 	child := make(chan result)
+	dropped := make(chan error)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: this thread is the tree's
 		fd, err := becomeTree(orders)
@@ -196,6 +197,11 @@ func conduct(ctl *control, orders childSpec) error {
 			return
 		}
 		<-proceed
+		// capset passes the filter too, and gate answers only from now on.
+		if err := dropCaps(orders.Spec); err != nil {
+			dropped <- err
+			return
+		}
 		pid, err := syscall.ForkExec(orders.Spec.Path, orders.Spec.Argv, &syscall.ProcAttr{
 			Dir: orders.Spec.Dir, Env: orders.Spec.Env, Files: []uintptr{0, 1, 2},
 		})
@@ -216,7 +222,12 @@ func conduct(ctl *control, orders childSpec) error {
 		return fmt.Errorf("wait for gate: %q: %w", m.Step, err)
 	}
 	close(proceed)
-	c := <-child
+	var c result
+	select {
+	case err := <-dropped:
+		return err
+	case c = <-child:
+	}
 	if c.err != nil {
 		code := 126
 		if errors.Is(c.err, unix.ENOENT) || errors.Is(c.err, unix.ENOTDIR) {
@@ -421,16 +432,7 @@ func becomeTree(orders childSpec) (int, error) {
 			return 0, err
 		}
 	}
-	fd, err := installFilter(orders.Seccomp)
-	if err != nil {
-		return 0, err
-	}
-	if spec.Tier == Namespace {
-		if err := dropCaps(privileged && spec.User == nil); err != nil {
-			return 0, errors.Join(err, unix.Close(fd))
-		}
-	}
-	return fd, nil
+	return installFilter(orders.Seccomp)
 }
 
 // installFilter loads the program for this thread and its future children.

@@ -175,8 +175,8 @@ func TestNested(t *testing.T) {
 			eachTier(t, func(t *testing.T, tier Tier) {
 				out := scene{tier: tier, argv: actor("nested", string(inner))}.run(t)
 				wantExit(t, out, Exit{})
-				if inner == Namespace && tier == Namespace && strings.Contains(out.Stdout, "set up: mount resolv.conf") {
-					return // the outer box's own file is in the way before that
+				if inner == Namespace && strings.HasPrefix(out.Stdout, "namespace tier: ") {
+					return // a mount or a packet socket is in the way before that
 				}
 				if !strings.Contains(out.Stdout, "another supervisor already listens to this process") || !strings.Contains(out.Stdout, unix.EBUSY.Error()) {
 					t.Errorf("got %q, want what is in the way", out.Stdout)

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"fmt"
+	"os"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -57,11 +58,14 @@ func dropBounding(root bool) error {
 	return nil
 }
 
-// dropCaps sets all capability sets of the calling thread to treeCaps (root)
-// or to nothing.
-func dropCaps(root bool) error {
+// dropCaps sets all capability sets of the calling thread to treeCaps (real
+// root) or to nothing. In Notify they stay as they are.
+func dropCaps(spec Spec) error {
+	if spec.Tier == Notify {
+		return nil
+	}
 	var keep uint64
-	if root {
+	if os.Geteuid() == 0 && spec.User == nil {
 		keep = capMask(treeCaps)
 	}
 	return setCaps(keep, keep, 0)

@@ -274,7 +274,9 @@ func (s *supervisor) handle(n *notification) (Answer, error) {
 	case doSigaction:
 		return Answer{}, s.sigaction(n, t)
 	case doIdentity:
-		s.view.credsDiffer = true
+		if t.PID() != s.view.init { // which drops its own before the command starts
+			s.view.credsDiffer = true
+		}
 	case doRoot:
 		s.roots(c, n, t)
 	case doRefuse:

@@ -87,6 +87,7 @@ func writeRows() []row {
 		{name: "openat O_CREAT", guards: "openat(2)", act: sys("openat", cwd, "f", unix.O_CREAT|unix.O_RDWR, 0o644), want: []string{"create openat f"}},
 		{name: "openat O_CREAT O_EXCL", guards: "openat(2)", act: sys("openat", cwd, "f", unix.O_CREAT|unix.O_EXCL|unix.O_RDWR, 0o644), want: []string{"create openat f"}},
 		{name: "openat O_CREAT O_RDONLY", guards: "open(2): an empty file arises though nothing is written", act: sys("openat", cwd, "f", unix.O_CREAT, 0o644), want: []string{"create openat f"}},
+		{name: "openat O_CREAT O_RDONLY of what exists", guards: "open(2): counts as it does where the file is missing, or a cold and a warm run would differ", files: []string{"f"}, act: sys("openat", cwd, "f", unix.O_CREAT, 0o644), want: []string{"modify openat f"}},
 		{name: "openat O_WRONLY", guards: "openat(2): write intent, whether or not a byte follows", files: []string{"f"}, act: sys("openat", cwd, "f", unix.O_WRONLY), want: []string{"modify openat f"}},
 		{name: "openat O_RDWR", guards: "openat(2)", files: []string{"f"}, act: sys("openat", cwd, "f", unix.O_RDWR), want: []string{"modify openat f"}},
 		{name: "openat O_TRUNC O_RDONLY", guards: "open(2): truncates on Linux though opened for reading", files: []string{"f"}, act: sys("openat", cwd, "f", unix.O_TRUNC), want: []string{"modify openat f"}},
@@ -198,7 +199,6 @@ func noWriteRows() []row {
 	rows := []row{
 		{name: "open for reading", guards: "the filter lets it pass at once", act: opened("f", unix.O_RDONLY)},
 		{name: "openat2 for reading", guards: "openat2(2) is always looked at", act: sys("openat2", cwd, "f", openHow(0, 0, 0), 24)},
-		{name: "O_CREAT for reading of what exists", guards: "open(2): flock(1) opens its lock so; it cannot write", act: opened("f", unix.O_CREAT)},
 		{name: "O_PATH|O_RDWR", guards: "open(2): O_PATH ignores the access mode", act: opened("f", unix.O_PATH|unix.O_RDWR)},
 		{name: "O_TMPFILE", guards: "open(2): it has no name", act: opened(".", unix.O_TMPFILE|unix.O_RDWR)},
 		{name: "O_DIRECTORY of a file", guards: "open(2)", act: opened("f", unix.O_DIRECTORY|unix.O_WRONLY), err: unix.ENOTDIR},
@@ -351,12 +351,6 @@ func TestForeignFiles(t *testing.T) {
 		wantExit(t, out, Exit{})
 		wantEvents(t, out.Events, "modify openat writable", "meta utimensat writable", "modify openat sticky/root")
 	})
-	t.Run("as root of a user namespace", func(t *testing.T) {
-		// user_namespaces(7): its capabilities reach only files whose owner it maps.
-		out := scene{tier: Namespace, argv: actor("namespaces", "foreign", dir), handler: &recorder{dir: dir}}.run(t)
-		wantExit(t, out, Exit{})
-		wantEvents(t, out.Events, "modify openat writable", "meta utimensat writable", "modify openat sticky/root")
-	})
 }
 
 // actForeign tries what one may, and what one may not, do to root's files.
@@ -372,7 +366,6 @@ func actForeign(dir string) error {
 		{"truncate readable", unix.EACCES, sys("truncate", in("readable"), 0)},
 		{"chmod readable", unix.EPERM, sys("fchmodat", cwd, in("readable"), 0o777)},
 		{"touch readable", unix.EACCES, sys("utimensat", cwd, in("readable"), nil, 0)},
-		{"set times of writable", unix.EPERM, sys("utimensat", cwd, in("writable"), make([]byte, 32), 0)},
 		{"unlink readable", unix.EACCES, sys("unlinkat", cwd, in("readable"), 0)},
 		{"create beside it", unix.EACCES, opened(in("new"), unix.O_CREAT|unix.O_WRONLY)},
 		{"write to writable", nil, opened(in("writable"), unix.O_WRONLY)},
