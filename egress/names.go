@@ -27,15 +27,14 @@ var (
 // that nobody uses (benchmarking of network devices), and knows the way back.
 // It is safe for concurrent use.
 type Names struct {
-	mu     sync.Mutex
-	index  map[string]uint16
-	names  []string // by index - firstIndex
-	pinned map[netip.Addr]string
+	mu    sync.Mutex
+	index map[string]uint16
+	names []string // by index - firstIndex
 }
 
 // NewNames gives an empty set.
 func NewNames() *Names {
-	return &Names{index: map[string]uint16{}, pinned: map[netip.Addr]string{}}
+	return &Names{index: map[string]uint16{}}
 }
 
 // Allot gives the IPv4 and the IPv6 address of a name; the same ones each
@@ -59,22 +58,11 @@ func (n *Names) Allot(name string) (v4, v6 netip.Addr, ok bool) {
 	return netip.AddrFrom4([4]byte{prefix4[0], prefix4[1], hi, lo}), netip.AddrFrom16(a6), true
 }
 
-// Pin makes a real address count as a name, where names are resolved by the
-// host (Shared): endpoints of the ledger that were resolved before the start.
-func (n *Names) Pin(addr netip.Addr, name string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.pinned[canonicalAddr(addr)] = canonicalName(name)
-}
-
-// NameOf gives the name that an address was allotted to or pinned to.
+// NameOf gives the name that an address was allotted to.
 func (n *Names) NameOf(addr netip.Addr) (string, bool) {
 	addr = canonicalAddr(addr)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if name, ok := n.pinned[addr]; ok {
-		return name, true
-	}
 	prefix := prefix4[:]
 	if addr.Is6() {
 		prefix = prefix6[:]

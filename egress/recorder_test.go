@@ -454,11 +454,11 @@ func TestShared(t *testing.T) {
 			"192.0.2.1:53/udp x1 [syscall] [connect] @1",
 		}},
 		{"allowed", func(c *Config) { c.Allow = allow(t, "192.0.2.1:443", "192.0.2.1:53/udp", "*:80", "db:1") }, func(r run) {
-			r.config.Names.Pin(netip.MustParseAddr("192.0.2.9"), "db")
+			db, _, _ := r.config.Names.Allot("db")
 			r.wantErrno("TCP", r.connect("192.0.2.1:443"), 0)
 			r.wantErrno("UDP", r.call("connect", UDP, "192.0.2.1:53", 1), 0)
 			r.wantErrno("pattern", r.connect("192.0.2.1:80"), syscall.ECONNREFUSED)
-			r.wantErrno("pinned name", r.connect("192.0.2.9:1"), 0)
+			r.wantErrno("name", r.connect(db.String()+":1"), 0)
 		}, []string{
 			"192.0.2.1:443 x1 [syscall] [connect] @1",
 			"192.0.2.1:53/udp x1 [syscall] [connect] @1",
@@ -602,9 +602,8 @@ func TestNames(t *testing.T) {
 	if _, _, ok := n.Allot("one.more.example"); ok {
 		t.Error("more names than there may be")
 	}
-	n.Pin(netip.MustParseAddr("::ffff:192.0.2.1"), "Pinned.example.")
 	for addr, want := range map[string]string{
-		"192.0.2.1": "pinned.example", "198.18.1.0": "first.example", "::ffff:198.18.1.0": "first.example",
+		"198.18.1.0": "first.example", "::ffff:198.18.1.0": "first.example",
 		"198.18.0.1": "", "198.18.0.255": "", "2001:2::1": "", "198.19.255.255": "", "2001:2::1:0:0:100": "", "8.8.8.8": "", "::1": "",
 	} {
 		if got, ok := n.NameOf(netip.MustParseAddr(addr)); got != want || ok != (want != "") {

@@ -37,7 +37,8 @@ func Render(w io.Writer, v *Verdict, o RenderOptions) error {
 	}
 	p.drifts()
 	if v.Status == DriftFound && p.writesDiffer() {
-		p.line("accept  gate accept --writes %s", v.Writes)
+		p.line("digest  %s", v.Writes)
+		p.line("accept  %s", p.acceptCommand())
 	}
 	for _, f := range v.Findings {
 		p.line("finding %s: %s%s", f.Kind, f.Detail, by(f.Who))
@@ -130,9 +131,20 @@ func (p *printer) head() {
 		why = ": this is no match"
 	}
 	if v.Mode == Audit {
-		why += " (audit: nothing is refused)"
+		why += " (audit: it decides nothing)"
 	}
 	p.line("%s%s", p.paint(color, string(v.Status)), why)
+}
+
+// acceptCommand: the digest stands for the written paths alone; anything else
+// is agreed to on a terminal.
+func (p *printer) acceptCommand() string {
+	for _, d := range p.v.Drifts {
+		if d.Column != Writes || d.Kind == Outside {
+			return "gate accept"
+		}
+	}
+	return "gate accept --writes " + p.v.Writes
 }
 
 func (p *printer) column(c Column) {

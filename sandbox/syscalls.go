@@ -33,7 +33,7 @@ const (
 	doSocket
 	doSigaction
 	doExit
-	doIdentity // setuid, capset and relatives: credentials may differ from now on
+	doIdentity // setuid and relatives: credentials may differ from now on
 	doRoot     // chroot, pivot_root, namespaces: roots and mounts may differ from now on
 	doRefuse   // answered with ENOSYS and recorded
 )
@@ -165,7 +165,6 @@ var calls = []call{
 	{name: "setresgid", amd64: 119, arm64: 149, do: doIdentity},
 	{name: "setfsgid", amd64: 123, arm64: 152, do: doIdentity},
 	{name: "setgroups", amd64: 116, arm64: 159, do: doIdentity},
-	{name: "capset", amd64: 126, arm64: 91, do: doIdentity},
 	{name: "io_uring_setup", amd64: 425, arm64: 425, do: doRefuse},
 	// Its flags are in memory, where the filter cannot look. Container
 	// runtimes answer the same, and C libraries then use clone.

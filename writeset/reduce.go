@@ -238,7 +238,9 @@ func (f *finish) follows(old, now Entry, n *node) bool {
 		// The entries of a directory set its times and size. Overlayfs gives
 		// each directory above a first write a new inode and ctime (copy-up).
 		return n != nil && timesOnly(old, now) && (n.busy || len(n.kids) > 0 && old.Mtime == now.Mtime)
-	case f.inodes[inode{now.Dev, now.Ino}] != nil:
+	case f.inodes[inode{now.Dev, now.Ino}] != nil, old.Nlink != now.Nlink:
+		// A name of the file that came or went elsewhere: git makes such in the
+		// objects of a clone whenever its origin is cloned again.
 		old.Nlink, old.Ctime = now.Nlink, now.Ctime
 		return old == now
 	}

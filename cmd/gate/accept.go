@@ -133,7 +133,7 @@ func (a *app) agreed(o *acceptOptions, next *ledger.Ledger, changes []ledger.Cha
 		return true, nil
 	}
 	if !isTerminal(a.stdin) || !isTerminal(a.stderr) {
-		return false, hint(errors.New("stdin and stderr are not a terminal to ask on"), "gate accept --writes %s", next.Accepted())
+		return false, hint(errors.New("stdin and stderr are not a terminal to ask on"), "run it on one; where only written paths change: gate accept --writes %s", next.Accepted())
 	}
 	if _, err := io.WriteString(a.stderr, "gate: accept these changes? [y/N] "); err != nil {
 		return false, fmt.Errorf("write stderr: %w", err)
