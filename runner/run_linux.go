@@ -478,6 +478,7 @@ type stopper struct {
 
 	mu       sync.Mutex
 	stopping bool
+	over     bool // the tree has ended
 	timer    *time.Timer
 }
 
@@ -492,47 +493,61 @@ func (s *stopper) kill(why string, first syscall.Signal, grace time.Duration) {
 	s.end(first, grace)
 }
 
-// end sends a signal to the whole tree, and SIGKILL after a while. A box
-// whose init does not even take the message is killed with everything in it.
+// end sends a signal to the whole tree, and later escalates.
 func (s *stopper) end(first syscall.Signal, grace time.Duration) {
 	s.stopping = true
-	send := func(sig syscall.Signal) {
-		if err := s.box.SignalAll(sig); err != nil {
-			s.box.Kill()
-		}
+	s.send(first, true)
+	s.escalate(grace)
+}
+
+// escalate sends SIGKILL after a while. A box whose init does not even pass
+// that on is killed with everything in it; then there is no record.
+func (s *stopper) escalate(grace time.Duration) {
+	if s.timer != nil {
+		s.timer.Stop()
 	}
-	send(first)
-	s.timer = time.AfterFunc(grace, func() { send(syscall.SIGKILL) })
+	s.timer = time.AfterFunc(grace, func() {
+		s.send(syscall.SIGKILL, true)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !s.over {
+			s.timer = time.AfterFunc(stopGrace, s.box.Kill)
+		}
+	})
+}
+
+// send passes a signal to the command, or to the whole tree.
+func (s *stopper) send(sig syscall.Signal, all bool) {
+	send := s.box.Signal
+	if all {
+		send = s.box.SignalAll
+	}
+	if err := send(sig); err != nil {
+		s.box.Kill()
+	}
 }
 
 // interrupt passes on what gate was told. The second time, everything ends.
 func (s *stopper) interrupt(sig syscall.Signal, terminal bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.rec.Interrupted != "" && !s.stopping {
+	if s.rec.Interrupted != "" {
 		s.end(syscall.SIGTERM, 0)
 		return
 	}
-	if s.rec.Interrupted == "" {
-		s.rec.Interrupted = unix.SignalName(sig)
-	}
+	s.rec.Interrupted = unix.SignalName(sig)
 	if !terminal {
-		if err := s.box.Signal(sig); err != nil {
-			s.box.Kill()
-		}
+		s.send(sig, false)
 	}
-	if s.timer == nil {
-		s.timer = time.AfterFunc(stopGrace, func() {
-			if err := s.box.SignalAll(syscall.SIGKILL); err != nil {
-				s.box.Kill()
-			}
-		})
+	if !s.stopping {
+		s.escalate(stopGrace)
 	}
 }
 
 func (s *stopper) done() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.over = true
 	if s.timer != nil {
 		s.timer.Stop()
 	}
