@@ -148,6 +148,7 @@ type task struct {
 	tgid int // 0: not yet read
 	// cached: the caller is the supervisor, to which the view's cache belongs.
 	cached bool
+	dir    string // the working directory, once it has been read
 }
 
 var _ Caller = (*task)(nil)
@@ -188,7 +189,7 @@ func (t *task) Actor() *Actor {
 		t.v.known.forget(t.tid)
 		return t.read()
 	}
-	cwd, err := readlink(k.dir, "cwd")
+	cwd, err := t.cwd()
 	if k.actor == nil || err != nil || string(buf[:n]) != k.program || cwd != k.cwd {
 		k.program, k.cwd, k.actor = string(buf[:n]), cwd, t.read()
 	}
@@ -215,6 +216,9 @@ func (t *task) read() *Actor {
 
 // cwd is the text of the task's working directory.
 func (t *task) cwd() (string, error) {
+	if t.dir != "" {
+		return t.dir, nil
+	}
 	if t.cached {
 		for range 2 { // the second time if the number now belongs to another
 			k := t.v.known.of(t.tid)
@@ -222,6 +226,7 @@ func (t *task) cwd() (string, error) {
 				break
 			}
 			if text, err := readlink(k.dir, "cwd"); err == nil {
+				t.dir = text
 				return text, nil
 			}
 			t.v.known.forget(t.tid)

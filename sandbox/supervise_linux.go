@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -172,12 +173,8 @@ func (s *supervisor) loop(stop int) error {
 	defer runtime.UnlockOSThread()
 	fds := []unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}, {Fd: int32(stop), Events: unix.POLLIN}}
 	for {
-		_, err := unix.Poll(fds, -1)
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("poll the listener: %w", err)
+		if err := await(fds); err != nil {
+			return err
 		}
 		if fds[0].Revents&unix.POLLIN == 0 {
 			return nil // stop, or POLLHUP
@@ -209,6 +206,26 @@ func (s *supervisor) loop(stop int) error {
 			_ = s.send(&n, a)
 		}()
 	}
+}
+
+// await waits for one of the descriptors. While calls come thick and fast it
+// does so for a moment without telling the Go scheduler, whose hand-over of
+// the processor and back costs more than the call itself; a stop of the world
+// has to wait no longer than that moment.
+func await(fds []unix.PollFd) error {
+	moment := unix.NsecToTimespec(int64(time.Millisecond))
+	n, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&fds[0])), uintptr(len(fds)), uintptr(unsafe.Pointer(&moment)), 0, 0, 0)
+	for n == 0 || errno != 0 {
+		if errno != 0 && errno != unix.EINTR {
+			return fmt.Errorf("poll the listener: %w", errno)
+		}
+		ready, err := unix.Poll(fds, -1)
+		n, errno = uintptr(ready), 0
+		if err != nil && !errors.As(err, &errno) {
+			return fmt.Errorf("poll the listener: %w", err)
+		}
+	}
+	return nil
 }
 
 func (s *supervisor) ioctl(op uintptr, arg unsafe.Pointer) unix.Errno {
