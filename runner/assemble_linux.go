@@ -132,12 +132,25 @@ func (r *run) addNet(rec *ledger.Record, res egress.Result) {
 }
 
 func (r *run) addCPU(rec *ledger.Record, exit sandbox.Exit) {
-	w := rusage.Witnesses{Reaped: rusage.Usage{User: exit.User, System: exit.System}, Metered: r.meter.Metered()}
+	w := rusage.Witnesses{
+		Reaped: rusage.Usage{User: exit.User, System: exit.System}, Metered: r.meter.Metered(),
+		Init: rusage.Usage{User: exit.InitUser, System: exit.InitSystem},
+	}
+	if r.group != nil {
+		if u, err := r.group.Usage(); err == nil {
+			w.Cgroup = &u
+		} else {
+			r.h.findings.add("cpu-witnesses", "the run's cgroup cannot be read: "+err.Error(), -1)
+		}
+	}
 	total, notes := w.Total()
 	rec.CPUSec = total.User.Seconds()
 	rec.CPU = ledger.CPU{
 		Reaped: w.Reaped.User.Seconds(), AutoReaped: w.AutoReaped.User.Seconds(), Sampled: w.Sampled.User.Seconds(),
 		System: total.System.Seconds(), Processes: r.h.exits,
+	}
+	if w.Cgroup != nil {
+		rec.CPU.Cgroup = max(0, (w.Cgroup.User - w.Init.User).Seconds())
 	}
 	for _, n := range notes {
 		r.h.findings.add("cpu-witnesses", n, -1)

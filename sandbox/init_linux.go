@@ -308,8 +308,11 @@ func (r *reaper) run() (*Exit, error) {
 	if err := unix.Getrusage(unix.RUSAGE_CHILDREN, &ru); err != nil {
 		return nil, fmt.Errorf("getrusage: %w", err)
 	}
-	exit.User = time.Duration(ru.Utime.Nano())
-	exit.System = time.Duration(ru.Stime.Nano())
+	exit.User, exit.System = time.Duration(ru.Utime.Nano()), time.Duration(ru.Stime.Nano())
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &ru); err != nil {
+		return nil, fmt.Errorf("getrusage: %w", err)
+	}
+	exit.InitUser, exit.InitSystem = time.Duration(ru.Utime.Nano()), time.Duration(ru.Stime.Nano())
 	return exit, nil
 }
 

@@ -70,6 +70,10 @@ type Spec struct {
 	// User is who the command runs as if gate itself is root by sudo; nil: as gate.
 	User *User
 
+	// CgroupFD is a directory of the cgroup v2 hierarchy that the tree is born
+	// in; 0: the tree stays in gate's own.
+	CgroupFD int
+
 	// CPULimit is RLIMIT_CPU of each process in seconds, soft and hard; 0: none.
 	CPUSoft, CPUHard uint64
 }
@@ -184,11 +188,12 @@ type Handler interface {
 
 // Exit is how the command ended.
 type Exit struct {
-	Code      int // 0-255 if it exited
-	Signal    int // or the signal that ended it
-	Survivors []Survivor
-	User      time.Duration // RUSAGE_CHILDREN of the tree's reaper: all that was waited for
-	System    time.Duration
+	Code                 int // 0-255 if it exited
+	Signal               int // or the signal that ended it
+	Survivors            []Survivor
+	User                 time.Duration // RUSAGE_CHILDREN of the tree's reaper: all that was waited for
+	System               time.Duration
+	InitUser, InitSystem time.Duration // RUSAGE_SELF of the reaper, which is no part of the tree
 }
 
 // Survivor is a process that outlived the command and was ended.

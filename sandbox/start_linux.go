@@ -217,6 +217,9 @@ func launch(ctx context.Context, child childSpec) (*Box, error) {
 	cmd.ExtraFiles = []*os.File{theirs, conf}
 	cmd.Env = []string{"GOGC=off", "GOMAXPROCS=2"} // the command's own environment travels in conf
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	if spec.CgroupFD != 0 {
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, spec.CgroupFD
+	}
 	if spec.Tier == Notify {
 		// The tree outlives its init here, so init is not to die with gate: it
 		// sees the control socket close, and ends the tree first. Should init
