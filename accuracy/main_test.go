@@ -280,6 +280,22 @@ func TestRun(t *testing.T) {
 	}
 }
 
+func TestOneAtATime(t *testing.T) {
+	need(t)
+	s := repository(t)
+	s.command = []string{"true"}
+	unlock, err := lock(s.root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.measure(t.Context()); err == nil || !strings.Contains(err.Error(), "another run") {
+		t.Errorf("measure on a locked repository: got %v, want an error", err)
+	}
+	if err := unlock(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestUsage(t *testing.T) {
 	tests := []struct {
 		name   string

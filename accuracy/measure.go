@@ -29,6 +29,7 @@ type measurement struct {
 	env      []string
 	work     string // directory for what the runs leave, outside the repository
 	saved    tree.Saved
+	unlock   func() error // lets others at the repository again
 }
 
 // measure runs the suite under gate (if there is one), under strace and bare,
@@ -39,7 +40,7 @@ func (s suite) measure(ctx context.Context) (r report, err error) {
 		return report{}, err
 	}
 	defer func() {
-		err = errors.Join(err, m.saved.Restore(ctx))
+		err = errors.Join(err, m.saved.Restore(ctx), m.unlock())
 		if s.keep == "" {
 			err = errors.Join(err, os.RemoveAll(m.work))
 		}
@@ -110,8 +111,13 @@ func (s suite) prepare(ctx context.Context) (*measurement, error) {
 	if err := os.RemoveAll(copied); err != nil {
 		return nil, err
 	}
-	m.saved, err = tree.Save(ctx, s.root, copied)
-	return m, err
+	if m.unlock, err = lock(s.root); err != nil {
+		return nil, err
+	}
+	if m.saved, err = tree.Save(ctx, s.root, copied); err != nil {
+		return nil, errors.Join(err, m.unlock())
+	}
+	return m, nil
 }
 
 // record is what is read of gate's record.
@@ -130,9 +136,10 @@ func (m *measurement) gated(ctx context.Context) (record, error) {
 	if err := m.saved.Restore(ctx); err != nil {
 		return record{}, err
 	}
+	folds := append([]string{}, m.folds...) // never nil: the file has no null
+	rows := slices.Sorted(slices.Values(folds))
 	ledger, err := json.Marshal(map[string]any{
-		"version": 1, "allow_net": []string{}, "cpu_budget": 1e6, "write_paths": slices.Sorted(slices.Values(m.folds)),
-		"fold": append([]string{}, m.folds...),
+		"version": 1, "allow_net": []string{}, "cpu_budget": 1e6, "fold": folds, "write_paths": append([]string{}, rows...),
 	})
 	if err != nil {
 		return record{}, err

@@ -40,19 +40,16 @@ func (w *cwds) task(id int) *string {
 	if cell, ok := w.tasks[id]; ok {
 		return cell
 	}
-	cell := &w.start
+	own := w.start
+	cell := &own
 	if births := w.born[id]; len(births) > 0 {
 		w.born[id] = births[1:]
 		parent := w.task(births[0].parent)
 		if births[0].shared {
 			cell = parent
 		} else {
-			own := *parent
-			cell = &own
+			own = *parent
 		}
-	} else {
-		own := w.start
-		cell = &own
 	}
 	w.tasks[id] = cell
 	return cell
