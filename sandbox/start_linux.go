@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -341,20 +342,28 @@ func (b *Box) Kill() {
 		return
 	}
 	if b.spec.Tier == Notify {
-		endFiltered()
+		b.endFiltered()
 	}
 	_ = b.init.Process.Kill() // it may have ended by itself
 }
 
-// endFiltered ends the descendants of gate that are part of a tree, until
-// there are none: they may fork meanwhile, and become orphans.
-func endFiltered() {
-	own, err := readStatus(os.Getpid())
+// endFiltered ends what is below init, and what came to gate as an orphan of
+// an init that was killed, until nothing is left: they may fork meanwhile. The
+// trees of other boxes are below their own inits.
+func (b *Box) endFiltered() {
+	self := os.Getpid()
+	own, err := readStatus(self)
 	for more := err == nil; more; {
 		more = false
-		for _, pid := range descendants(os.Getpid()) {
+		below := descendants(b.InitPID)
+		for _, pid := range descendants(self) {
 			s, err := readStatus(pid)
-			if err == nil && !s.zombie && s.filters > own.filters && unix.Kill(pid, unix.SIGKILL) == nil {
+			ours := err == nil && !s.zombie && s.filters > own.filters
+			if ours && !slices.Contains(below, pid) {
+				st, err := readStat("/proc", pid)
+				ours = err == nil && st.ppid == self
+			}
+			if ours && unix.Kill(pid, unix.SIGKILL) == nil {
 				more = true
 			}
 		}
