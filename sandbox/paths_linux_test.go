@@ -232,9 +232,10 @@ func FuzzFind(f *testing.F) {
 	f.Add([]byte("fa d/b"), "a/../b/", false)
 	f.Add([]byte("da La.b"), "b/./new", true)
 	f.Fuzz(func(t *testing.T, tree []byte, name string, follow bool) {
-		if strings.ContainsRune(name, 0) || strings.HasPrefix(name, "/") || len(name) > 1000 {
+		if name == "" || strings.ContainsRune(name, 0) || strings.HasPrefix(name, "/") || len(name) > 1000 {
 			return
 		}
+		follow = follow || strings.HasSuffix(name, "/") // as fileOp.follows has it
 		dir := realDir(t)
 		grow(dir, tree)
 		if outside(dir, name) {
