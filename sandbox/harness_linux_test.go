@@ -44,7 +44,11 @@ func TestMain(m *testing.M) {
 	case holderArg:
 		os.Exit(exitCode(hold(os.Args[2:])))
 	}
-	os.Exit(m.Run())
+	status := m.Run()
+	if compiled != "" {
+		status = max(status, exitCode(os.RemoveAll(filepath.Dir(compiled))))
+	}
+	os.Exit(status)
 }
 
 func exitCode(err error) int {

@@ -423,9 +423,11 @@ func becomeTree(orders childSpec) (int, error) {
 			return 0, err
 		}
 	}
-	if !privileged || spec.Tier == Notify {
+	if !privileged || spec.Tier == Notify || spec.User != nil {
 		// Without CAP_SYS_ADMIN the kernel asks for it; inside a user
 		// namespace with one uid, set-uid programs could not work anyway.
+		// Under sudo one would write with rights that are not the user's, and
+		// so be taken for a call that fails.
 		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 			return 0, fmt.Errorf("prctl PR_SET_NO_NEW_PRIVS: %w", err)
 		}

@@ -230,8 +230,8 @@ func TestSudoUser(t *testing.T) {
 			t.Fatal(err)
 		}
 		out := scene{tier: tier, dir: dir, user: &User{UID: testUID, GID: testUID, Groups: []uint32{testUID}},
-			argv: []string{"/bin/sh", "-c", "id -u; id -g; id -G; : >f; (: >/etc/gate-test) 2>/dev/null; grep CapEff: /proc/self/status"}}.run(t)
-		if want := "31337\n31337\n31337\nCapEff:\t0000000000000000\n"; out.Stdout != want {
+			argv: []string{"/bin/sh", "-c", "id -u; id -g; id -G; : >f; (: >/etc/gate-test) 2>/dev/null; grep -E 'CapEff|NoNewPrivs' /proc/self/status"}}.run(t)
+		if want := "31337\n31337\n31337\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\n"; out.Stdout != want {
 			t.Errorf("stdout: got %q, want %q\n%s", out.Stdout, want, out.Stderr)
 		}
 		wantEvents(t, out.Events, "create openat f")
