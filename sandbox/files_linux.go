@@ -1,0 +1,247 @@
+package sandbox
+
+import (
+	"encoding/binary"
+	"errors"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// file handles the calls that write.
+func (s *supervisor) file(c *call, n *notification, t *task) {
+	path, err := s.path(t, n, c.path)
+	var path2 string
+	if err == nil && (c.do == doRename || c.do == doLink) {
+		path2, err = s.path(t, n, c.path2)
+	}
+	flags, fErr := s.flags(c, n, t)
+	if !s.valid(n) {
+		return
+	}
+	if err = errors.Join(err, fErr); err != nil {
+		// The kernel refuses these as well: a bad address, an endless string.
+		if !errors.Is(err, unix.EFAULT) && !errors.Is(err, unix.ENAMETOOLONG) {
+			s.handler.Gap("unreadable-arguments", c.name+": "+errText(err))
+		}
+		return
+	}
+	op := &fileOp{s: s, c: c, t: t, who: s.view.credsOf(t), flags: flags}
+	op.run(arg32(n, c.dirfd), path, arg32(n, c.dirfd2), path2, n)
+}
+
+// credsOf are the credentials of a task: the tree's until one changed them.
+func (v *view) credsOf(t *task) *creds {
+	if !v.credsDiffer {
+		return &v.creds
+	}
+	s, err := readStatus(t.tid)
+	if err != nil {
+		return &v.creds // it has died, and the call with it
+	}
+	return &s.creds
+}
+
+func arg32(n *notification, i int8) int32 {
+	if i == none {
+		return atFDCWD
+	}
+	return int32(n.args[i])
+}
+
+// path reads a string argument; "" if the call has none or it is NULL.
+func (s *supervisor) path(t *task, n *notification, i int8) (string, error) {
+	if i == none || n.args[i] == 0 {
+		return "", nil
+	}
+	return readString(t.tid, n.args[i], s.buf[:])
+}
+
+// flags are the open or AT_ flags of a call, wherever they are.
+func (s *supervisor) flags(c *call, n *notification, t *task) (uint64, error) {
+	switch {
+	case c.name == "creat":
+		return oCreat | oWronly | oTrunc, nil
+	case c.name == "openat2": // struct open_how: flags, mode, resolve
+		var b [8]byte
+		got, err := readMemory(t.tid, n.args[2], b[:])
+		if err != nil || got < len(b) {
+			return 0, errors.Join(err, shortRead(got, len(b)))
+		}
+		return binary.NativeEndian.Uint64(b[:]), nil
+	case c.flags != none:
+		return n.args[c.flags], nil
+	}
+	return 0, nil
+}
+
+// fileOp is one call that may write.
+type fileOp struct {
+	s     *supervisor
+	c     *call
+	t     *task
+	who   *creds
+	flags uint64
+}
+
+func (o *fileOp) run(dirfd int32, path string, dirfd2 int32, path2 string, n *notification) {
+	v := o.s.view
+	from, err := o.first(dirfd, path, n)
+	if err != nil {
+		o.lost(err)
+		return
+	}
+	switch o.c.do {
+	case doOpen:
+		if op := v.opens(o.who, &from, o.flags); op != 0 {
+			o.emit(op, &from, nil)
+		}
+	case doMake, doSymlink:
+		dir := o.c.name == "mkdir" || o.c.name == "mkdirat"
+		if (dir || !from.slash) && v.mayAdd(o.who, &from) {
+			o.emit(Create, &from, nil)
+		}
+	case doRemove:
+		dir := o.c.name == "rmdir" || o.flags&unix.AT_REMOVEDIR != 0
+		if v.removes(o.who, &from, dir) {
+			o.emit(Remove, &from, nil)
+		}
+	case doRename:
+		to, err := v.find(o.t, dirfd2, path2, false)
+		o.lost(err)
+		if err == nil && v.renames(o.who, &from, &to, o.flags) {
+			op := Rename
+			if o.flags&unix.RENAME_EXCHANGE != 0 {
+				op = Exchange
+			}
+			o.emit(op, &from, &to)
+		}
+	case doLink:
+		to, err := v.find(o.t, dirfd2, path2, false)
+		o.lost(err)
+		switch {
+		case err != nil || to.slash || !v.mayAdd(o.who, &to):
+		case from.path == "": // an O_TMPFILE gets its name
+			o.emit(Create, &to, nil)
+		case v.links(o.who, &from, &to):
+			o.emit(Link, &from, &to)
+		}
+	case doTruncate:
+		if from.is(unix.S_IFREG) && v.mayWrite(o.who, &from) {
+			o.emit(Modify, &from, nil)
+		}
+	case doMeta, doMetaFD:
+		if from.exists && o.changesMeta(&from, n) {
+			o.emit(Meta, &from, nil)
+		}
+	}
+}
+
+// lost makes a gap of a path that leads somewhere unknown. All other errors
+// say that there is nothing which the call could change.
+func (o *fileOp) lost(err error) {
+	if errors.Is(err, errPlace) {
+		o.s.handler.Gap("foreign-mount", o.c.name+": "+err.Error())
+	}
+	if errors.Is(err, errUnnamed) {
+		o.s.handler.Gap("unnamed-path", o.c.name+": "+err.Error())
+	}
+}
+
+// first resolves the first path of a call by the rules of that call.
+func (o *fileOp) first(dirfd int32, path string, n *notification) (target, error) {
+	v := o.s.view
+	byFD := o.c.do == doMetaFD
+	switch o.c.name {
+	case "utimensat", "futimesat", "file_setattr", "setxattrat", "removexattrat", "fchownat", "fchmodat2":
+		byFD = path == "" // NULL (futimens), or AT_EMPTY_PATH
+	case "linkat":
+		byFD = path == "" && o.flags&unix.AT_EMPTY_PATH != 0
+	}
+	if byFD {
+		if dirfd == atFDCWD {
+			return v.find(o.t, atFDCWD, ".", true)
+		}
+		f, err := v.findFD(o.t, dirfd)
+		return o.unnamed(f, err)
+	}
+	if path == "" {
+		return target{}, errMissing
+	}
+	f, err := v.find(o.t, dirfd, path, o.follows(path))
+	return o.unnamed(f, err)
+}
+
+// unnamed lets linkat go on with a file that has no name.
+func (o *fileOp) unnamed(f target, err error) (target, error) {
+	if errors.Is(err, errNoFile) && o.c.do == doLink {
+		return target{}, nil
+	}
+	return f, err
+}
+
+// follows tells whether the call follows a link in the last place. A slash
+// behind it makes every call do so but those that change names.
+func (o *fileOp) follows(path string) bool {
+	slash := strings.HasSuffix(path, "/")
+	switch o.c.do {
+	case doOpen:
+		return slash || o.flags&unix.O_NOFOLLOW == 0 && o.flags&(oCreat|oExcl) != oCreat|oExcl
+	case doTruncate:
+		return true
+	case doLink:
+		return o.flags&unix.AT_SYMLINK_FOLLOW != 0
+	case doMeta:
+		switch o.c.name {
+		case "lchown", "lsetxattr", "lremovexattr":
+			return slash
+		}
+		return slash || o.flags&unix.AT_SYMLINK_NOFOLLOW == 0
+	}
+	return false
+}
+
+// changesMeta follows setattr_prepare of fs/attr.c.
+func (o *fileOp) changesMeta(f *target, n *notification) bool {
+	v := o.s.view
+	switch o.c.name {
+	case "chown", "lchown", "fchown", "fchownat":
+		i := 1
+		if o.c.name == "fchownat" {
+			i = 2
+		}
+		return o.mayChown(f, uint32(n.args[i]), uint32(n.args[i+1]))
+	case "utime", "utimes", "futimesat", "utimensat":
+		return o.who.owns(&f.st) || v.mayWrite(o.who, f)
+	case "setxattr", "lsetxattr", "fsetxattr", "setxattrat", "removexattr", "lremovexattr", "fremovexattr", "removexattrat":
+		return v.mayWrite(o.who, f)
+	}
+	return o.who.owns(&f.st)
+}
+
+// mayChown follows chown_ok and chgrp_ok. In a user namespace with one uid
+// any other is refused with EINVAL.
+func (o *fileOp) mayChown(f *target, uid, gid uint32) bool {
+	const same = ^uint32(0)
+	if o.who.has(unix.CAP_CHOWN) {
+		return true
+	}
+	if uid != same && uid != f.st.Uid || gid != same && gid != f.st.Gid && !o.who.inGroup(gid) {
+		return false
+	}
+	return uid == same && gid == same || o.who.uid == f.st.Uid
+}
+
+func (o *fileOp) emit(op Op, f, to *target) {
+	if within(f.path, "/proc") {
+		return // not files
+	}
+	if op == Rename || op == Exchange {
+		o.s.view.moved(f, to)
+	}
+	c := &FileCall{Op: op, Call: o.c.name, Path: f.path, Before: f.node()}
+	if to != nil {
+		c.To, c.ToBefore = to.path, to.node()
+	}
+	o.s.handler.File(c, o.t)
+}

@@ -1,0 +1,256 @@
+package sandbox
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// socket refuses the families that no namespace holds.
+func (s *supervisor) socket(c *call, n *notification, t *task) Answer {
+	f := int(uint32(n.args[0]))
+	label := "*:*"
+	if f != afVsock {
+		label = fmt.Sprintf("family-%d", f)
+	}
+	a := s.handler.Connect(&NetCall{Call: c.name, Family: f, Type: int(uint32(n.args[1])) & 0xf, Protocol: int(uint32(n.args[2])), Label: label}, t)
+	if a.Errno == 0 && a.Later == nil {
+		a.Errno = eAfNoSupport
+	}
+	return a
+}
+
+// network handles the calls that carry a socket address.
+func (s *supervisor) network(c *call, n *notification, t *task) Answer {
+	var addrs [][]byte
+	var err error
+	switch c.do {
+	case doConnect, doBind:
+		addrs, err = s.sockaddrs(t, n.args[1], n.args[2])
+	case doSendto:
+		addrs, err = s.sockaddrs(t, n.args[4], n.args[5])
+	case doSendmsg:
+		addrs, err = s.messages(t, n.args[1], 1, sizeofMsghdr)
+	case doSendmmsg:
+		addrs, err = s.messages(t, n.args[1], min(n.args[2], maxMessages), sizeofMmsghdr)
+	}
+	if !s.valid(n) {
+		return Answer{}
+	}
+	// EFAULT is what the kernel will say too, but only of the message that has
+	// the bad address: those before it are sent.
+	if err != nil && err != unix.EFAULT {
+		s.handler.Gap("unreadable-arguments", c.name+": "+errText(err))
+		return Answer{Errno: ePerm}
+	}
+	var first Answer
+	for i, raw := range addrs {
+		a, ok := decodeAddress(raw)
+		if !ok || a.family == afUnspec {
+			continue // EINVAL, or a connect that dissolves an association
+		}
+		out := s.address(c, n, t, a)
+		if c.do == doConnect && s.tier == Notify && a.inet.IsValid() {
+			out = s.connects(n, t, raw, out)
+		}
+		if i == 0 || out.Errno != 0 {
+			first = out
+		}
+	}
+	return first
+}
+
+// connects makes a connect that is let through in gate itself, on the
+// caller's own socket and with the address that was judged: another thread
+// may have changed the caller's copy since. It may block, so it comes later.
+func (s *supervisor) connects(n *notification, t *task, raw []byte, a Answer) Answer {
+	switch {
+	case a.Errno != 0:
+		return a
+	case a.Later != nil:
+		later := a.Later
+		return Answer{Later: func() Answer { return s.connects(n, t, raw, later()) }}
+	}
+	sock, err := copySocket(t.PID(), int(int32(n.args[0])))
+	if err != nil {
+		if err == unix.EBADF {
+			return Answer{} // and so the kernel will say
+		}
+		s.handler.Gap("unreadable-arguments", "connect: pidfd_getfd: "+err.Error())
+		return Answer{Errno: ePerm}
+	}
+	if a.Redirect.IsValid() {
+		family := int(binary.NativeEndian.Uint16(raw))
+		if family == afInet && !a.Redirect.Addr().Is4() {
+			_ = unix.Close(sock) // a copy
+			return Answer{Errno: eConnRefused}
+		}
+		raw = encodeAddress(a.Redirect, family)
+	}
+	return Answer{Later: func() Answer {
+		defer unix.Close(sock)
+		_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(sock), uintptr(unsafe.Pointer(&raw[0])), uintptr(len(raw)))
+		return Answer{Errno: int(errno), done: true}
+	}}
+}
+
+// address hands one decoded address on.
+func (s *supervisor) address(c *call, n *notification, t *task, a address) Answer {
+	nc := &NetCall{Call: c.name, Family: a.family, Type: SockUnknown, Protocol: SockUnknown, Addr: a.inet, Path: a.unix}
+	switch a.family {
+	case afInet, afInet6:
+		nc.Type, nc.Protocol = socketType(t.PID(), int(int32(n.args[0])))
+		if c.do == doSendto && s.tier == Notify {
+			nc.Payload = s.payload(n, t)
+		}
+	case afUnix:
+		if a.unix != "" && a.unix[0] == '@' {
+			break
+		}
+		f, err := s.view.find(t, atFDCWD, a.unix, c.do != doBind)
+		if err != nil {
+			if c.do == doBind {
+				return Answer{} // it cannot succeed
+			}
+			break // reported as it was given; the kernel will say that it is not there
+		}
+		nc.Path, nc.Exists = f.path, f.is(unix.S_IFSOCK)
+		if c.do == doBind {
+			who := s.view.credsOf(t)
+			if !s.view.mayAdd(who, &f) {
+				return Answer{}
+			}
+			s.handler.File(&FileCall{Op: Create, Call: c.name, Path: f.path}, t)
+		}
+	default:
+		return Answer{} // netlink, packet: no endpoint; any other is refused as a socket
+	}
+	if c.do != doBind {
+		return s.handler.Connect(nc, t)
+	}
+	if s.tier == Namespace && notOurs(nc.Addr.Addr()) && !s.freebind(n, t) {
+		return Answer{Errno: eAddrNotAvail}
+	}
+	if s.canBind(nc, t) {
+		s.handler.Bind(nc, t)
+	}
+	return Answer{}
+}
+
+// notOurs: foreign addresses are local in the namespace, so that packets to them are
+// seen. A bind to one must fail all the same, as it does on any host.
+func notOurs(a netip.Addr) bool {
+	return a.IsValid() && !a.IsLoopback() && !a.IsUnspecified() && !a.IsMulticast() && a != OwnIPv4 && a != OwnIPv6 &&
+		a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
+}
+
+// freebind tells whether the socket asked for such an address (ip(7), IP_FREEBIND).
+func (s *supervisor) freebind(n *notification, t *task) bool {
+	sock, err := copySocket(t.PID(), int(int32(n.args[0])))
+	if err != nil {
+		return false
+	}
+	defer unix.Close(sock)
+	for _, level := range []int{unix.SOL_IP, unix.SOL_IPV6} {
+		option := unix.IP_FREEBIND
+		if level == unix.SOL_IPV6 {
+			option = unix.IPV6_FREEBIND
+		}
+		if v, err := unix.GetsockoptInt(sock, level, option); err == nil && v != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// maxPayload holds a DNS query over UDP (RFC 1035, section 4.2.1).
+const maxPayload = 512
+
+// payload reads the start of what sendto sends; nil if it cannot be read.
+func (s *supervisor) payload(n *notification, t *task) []byte {
+	b := make([]byte, min(n.args[2], maxPayload))
+	got, err := readMemory(t.tid, n.args[1], b)
+	if err != nil || !s.valid(n) {
+		return nil
+	}
+	return b[:got]
+}
+
+// canBind: a privileged port needs CAP_NET_BIND_SERVICE (ip(7)).
+func (s *supervisor) canBind(nc *NetCall, t *task) bool {
+	if nc.Family == afUnix || nc.Addr.Port() == 0 || nc.Addr.Port() >= 1024 {
+		return true
+	}
+	return s.view.credsOf(t).has(unix.CAP_NET_BIND_SERVICE)
+}
+
+// copySocket duplicates a descriptor of a process into gate.
+func copySocket(pid, fd int) (int, error) {
+	pidfd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(pidfd)
+	return unix.PidfdGetfd(pidfd, fd, 0)
+}
+
+// socketType asks the caller's own socket; the copy is closed at once.
+func socketType(pid, fd int) (typ, protocol int) {
+	typ, protocol = SockUnknown, SockUnknown
+	sock, err := copySocket(pid, fd)
+	if err != nil {
+		return
+	}
+	defer unix.Close(sock)
+	if v, err := unix.GetsockoptInt(sock, unix.SOL_SOCKET, unix.SO_TYPE); err == nil {
+		typ = v
+	}
+	if v, err := unix.GetsockoptInt(sock, unix.SOL_SOCKET, unix.SO_PROTOCOL); err == nil {
+		protocol = v
+	}
+	return
+}
+
+// sockaddrs reads one address of a given length.
+func (s *supervisor) sockaddrs(t *task, addr, size uint64) ([][]byte, error) {
+	b := make([]byte, min(uint64(uint32(size)), maxSockaddr))
+	n, err := readMemory(t.tid, addr, b)
+	if err != nil {
+		return nil, err
+	}
+	return [][]byte{b[:n]}, nil
+}
+
+// maxMessages is UIO_MAXIOV: the kernel sends no more at once.
+const maxMessages = 1024
+
+// struct msghdr and struct mmsghdr of 64-bit Linux.
+const (
+	sizeofMsghdr  = 56
+	sizeofMmsghdr = 64
+)
+
+// messages reads the addresses of sendmsg(2) and sendmmsg(2).
+func (s *supervisor) messages(t *task, addr, count uint64, size int) ([][]byte, error) {
+	b := make([]byte, int(count)*size)
+	n, err := readMemory(t.tid, addr, b)
+	if err != nil {
+		return nil, err
+	}
+	var out [][]byte
+	for ; n >= size; n, b = n-size, b[size:] {
+		name, length := binary.NativeEndian.Uint64(b), binary.NativeEndian.Uint32(b[8:])
+		if name == 0 {
+			continue
+		}
+		one, err := s.sockaddrs(t, name, uint64(length))
+		if err != nil {
+			return out, err
+		}
+		out = append(out, one...)
+	}
+	return out, nil
+}
