@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"net"
 	"os"
 	"sync"
 	"syscall"
