@@ -203,6 +203,8 @@ func (r *Recorder) inetShared(a Attempt, e Endpoint, to netip.AddrPort, probe bo
 		if r.config.Owned == nil {
 			return Decision{}
 		}
+	} else if r.config.Allow.opens(e) {
+		r.add(e, BySyscall, a.Call, a.Actor) // by its own name, ephemeral or not
 	} else if !probe || to.Port() != 0 {
 		r.addLocal(key, BySyscall, a.Call, a.Actor)
 	}

@@ -465,6 +465,9 @@ func TestShared(t *testing.T) {
 			"192.0.2.1:80 x1 [syscall] [connect] @1",
 			"db:1 x1 [syscall] [connect] @1",
 		}},
+		{"allowed port of the ephemeral range", func(c *Config) { c.Allow = allow(t, "127.0.0.1:42833") }, func(r run) {
+			r.wantErrno("TCP", r.connect("127.0.0.1:42833"), 0)
+		}, []string{"127.0.0.1:42833 x1 [syscall] [connect] @1"}},
 		{"audit", audit, func(r run) {
 			r.wantErrno("TCP", r.connect("192.0.2.1:443"), 0)
 			r.wantErrno("UDP", r.call("connect", UDP, "192.0.2.1:443", 1), 0)

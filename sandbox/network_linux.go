@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -91,7 +92,10 @@ func (s *supervisor) connects(n *notification, t *task, raw []byte, a Answer) An
 		raw = encodeAddress(a.Redirect, family)
 	}
 	return Answer{Later: func() Answer {
-		defer unix.Close(sock)
+		if !s.flight.add(sock) {
+			return Answer{Errno: eConnRefused} // the run is over
+		}
+		defer s.flight.remove(sock)
 		_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(sock), uintptr(unsafe.Pointer(&raw[0])), uintptr(len(raw)))
 		return Answer{Errno: int(errno), done: true}
 	}}
@@ -253,4 +257,44 @@ func (s *supervisor) messages(t *task, addr, count uint64, size int) ([][]byte, 
 		out = append(out, one...)
 	}
 	return out, nil
+}
+
+// flight holds the sockets that gate is connecting. A connect can block for
+// minutes, and its caller be dead long before.
+type flight struct {
+	mu      sync.Mutex
+	sockets map[int]bool
+	over    bool
+}
+
+// add takes a socket over; false says that it came too late, and is closed.
+func (f *flight) add(sock int) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.over {
+		_ = unix.Close(sock) // a copy
+		return false
+	}
+	if f.sockets == nil {
+		f.sockets = map[int]bool{}
+	}
+	f.sockets[sock] = true
+	return true
+}
+
+func (f *flight) remove(sock int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.sockets, sock)
+	_ = unix.Close(sock) // a copy
+}
+
+// end makes every connect under way return, and those to come as well.
+func (f *flight) end() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.over = true
+	for sock := range f.sockets {
+		_ = unix.Shutdown(sock, unix.SHUT_RDWR) // ENOTCONN: it has just returned
+	}
 }

@@ -59,7 +59,8 @@ type supervisor struct {
 	// was restarted, and is the same attempt. Kernels from 5.19 do not do this.
 	aborted map[uint32]callKey
 
-	later sync.WaitGroup // answers under way on other goroutines
+	flight flight         // connects that gate makes, in Notify
+	later  sync.WaitGroup // answers under way on other goroutines
 }
 
 type callKey struct {
@@ -106,6 +107,7 @@ func (b *Box) Run(ctx context.Context, h Handler) (Exit, error) {
 		return exit, fmt.Errorf("stop the supervisor: %w", err)
 	}
 	loopErr := <-looped
+	s.flight.end()
 	s.later.Wait()
 	return exit, errors.Join(runErr, loopErr, unix.Close(fds[0]), unix.Close(stop))
 }
