@@ -244,7 +244,7 @@ func cLibrary(path string) bool {
 }
 
 // autobound are the names that the kernel gives to abstract sockets (unix(7)).
-var autobound = regexp.MustCompile("^@[0-9a-f]{5}$")
+var autobound = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("^@[0-9a-f]{5}$") })
 
 func (r *Recorder) unix(a Attempt) Decision {
 	e := r.unixEndpoint(a.Path)
@@ -252,7 +252,7 @@ func (r *Recorder) unix(a Attempt) Decision {
 	switch {
 	case a.Path == "@" || r.boundPaths[a.Path]: // the kernel rejects an address without a name
 		return Decision{}
-	case abstract && autobound.MatchString(a.Path):
+	case abstract && autobound().MatchString(a.Path):
 		// Never bound by name, so never seen as bound: in the namespace they
 		// can only be the tree's. Elsewhere one row stands for them all.
 		if r.config.Mode == Shared {

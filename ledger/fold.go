@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/org/gate/writeset"
@@ -217,13 +218,13 @@ const (
 )
 
 // counter is a run of digits that is a date, a process id or a count.
-var counter = regexp.MustCompile(`[0-9]{2,}`)
+var counter = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[0-9]{2,}`) })
 
 // stem shortens what names begin with to what they will always begin with: up
 // to where a number begins in all of them, else to the last separator, else to
 // a few letters (the fixed part of mkstemp's names has no end that shows).
 func stem(prefix string, group []*varying) string {
-	if at := counter.FindStringIndex(prefix); at != nil {
+	if at := counter().FindStringIndex(prefix); at != nil {
 		prefix = prefix[:at[0]]
 	}
 	prefix = strings.TrimRight(prefix, digits)
@@ -244,7 +245,7 @@ func stem(prefix string, group []*varying) string {
 
 // tail is the same from the other end; letters alone are chance there.
 func tail(suffix string, group []*varying) string {
-	if all := counter.FindAllStringIndex(suffix, -1); all != nil {
+	if all := counter().FindAllStringIndex(suffix, -1); all != nil {
 		suffix = suffix[all[len(all)-1][1]:]
 	}
 	suffix = strings.TrimLeft(suffix, digits)

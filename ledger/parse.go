@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"unicode"
 
@@ -178,11 +179,11 @@ func checkParts(d *document, _ *Ledger) error {
 	})
 }
 
-var hexDigest = regexp.MustCompile(`^[0-9a-f]{64}$`)
+var hexDigest = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{64}$`) })
 
 func checkWrites(d *document, l *Ledger) error {
 	n := d.root.get("writes")
-	if n != nil && !hexDigest.MatchString(l.Writes) {
+	if n != nil && !hexDigest().MatchString(l.Writes) {
 		return d.errorAt(n.start, fmt.Sprintf("writes: found %q, wanted a SHA-256 as 64 lower-case hex digits", l.Writes),
 			"the digest of the empty set is "+writeset.Digest(nil))
 	}

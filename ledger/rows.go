@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/org/gate/writeset"
 )
@@ -91,12 +92,12 @@ func checkRow(row string, f folds) error {
 }
 
 // place is the form of an allow_write entry: absolute, or below a variable.
-var place = regexp.MustCompile(`^(/|\$[A-Za-z_][A-Za-z0-9_]*/?)(.*)$`)
+var place = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(/|\$[A-Za-z_][A-Za-z0-9_]*/?)(.*)$`) })
 
 // checkPlace says why an entry of allow_write is no place, or nil. It expands
 // nothing and looks at no file; writeset.Places does.
 func checkPlace(entry string) error {
-	m := place.FindStringSubmatch(entry)
+	m := place().FindStringSubmatch(entry)
 	switch {
 	case m == nil:
 		return fmt.Errorf("entry %q: wanted an absolute path or one that begins with a variable", entry)

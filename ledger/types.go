@@ -211,7 +211,6 @@ type Host struct {
 type Git struct {
 	Commit  string   `json:"commit"`
 	Parents []string `json:"parents"`
-	Dirty   bool     `json:"dirty"`
 }
 
 // LedgerFile is the ledger that the run was started with.

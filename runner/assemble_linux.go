@@ -24,6 +24,7 @@ import (
 
 // assemble makes the record complete, after the tree is dead.
 func (r *run) assemble(ctx context.Context, rec *ledger.Record, exit sandbox.Exit) error {
+	rec.Git = <-r.commit
 	rec.Exit = exit.Code
 	if exit.Signal != 0 {
 		rec.Exit = 128 + exit.Signal

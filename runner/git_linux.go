@@ -15,29 +15,21 @@ import (
 	"github.com/org/gate/ledger"
 )
 
-// revision is the commit under test; nil where git has no answer (no commit
-// yet, no git, an owner that git does not trust). It takes no lock, so that
-// the index is not rewritten.
-func revision(ctx context.Context, root string) *ledger.Git {
-	git := func(args ...string) (string, error) {
-		cmd := exec.CommandContext(ctx, "git", append([]string{"-C", root}, args...)...)
-		cmd.Env = append(os.Environ(), "GIT_OPTIONAL_LOCKS=0")
-		out, err := cmd.Output()
-		return strings.TrimSpace(string(out)), err
-	}
-	commits, err := git("rev-list", "--parents", "-n", "1", "HEAD")
-	if err != nil {
-		return nil
-	}
-	status, err := git("status", "--porcelain")
-	if err != nil {
-		return nil
-	}
-	f := strings.Fields(commits)
-	if len(f) == 0 {
-		return nil
-	}
-	return &ledger.Git{Commit: f[0], Parents: f[1:], Dirty: status != ""}
+// revision asks for the commit under test while the sandbox is set up; nil
+// where git has no answer (no commit yet, no git, an owner that git does not
+// trust).
+func revision(ctx context.Context, root string) <-chan *ledger.Git {
+	answer := make(chan *ledger.Git, 1)
+	go func() {
+		out, err := exec.CommandContext(ctx, "git", "-C", root, "rev-list", "--parents", "-n", "1", "HEAD").Output()
+		commits := strings.Fields(string(out))
+		if err != nil || len(commits) == 0 {
+			answer <- nil
+			return
+		}
+		answer <- &ledger.Git{Commit: commits[0], Parents: commits[1:]}
+	}()
+	return answer
 }
 
 // gitAliases finds a git directory that lies elsewhere, as a work tree of

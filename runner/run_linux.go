@@ -76,6 +76,7 @@ type run struct {
 	doorOf []string         // door that listen[i] belongs to
 
 	before *writeset.Snapshot
+	commit <-chan *ledger.Git
 }
 
 func newRun(cfg Config) (*run, error) {
@@ -144,6 +145,7 @@ func (r *run) open(ctx context.Context) error {
 		s, err := writeset.Take(ctx, r.cfg.Root)
 		taken <- snapshot{s, err}
 	}()
+	r.commit = revision(ctx, r.cfg.Root)
 	if os.Geteuid() == 0 {
 		// A third witness of CPU, and no more: without it the two others stand.
 		r.group, _ = rusage.NewCgroup()
@@ -353,7 +355,7 @@ func (r *run) record(ctx context.Context) (*ledger.Record, error) {
 	rec := &ledger.Record{
 		Version: ledger.Version, Gate: r.cfg.Version, Command: r.cfg.Command, Dir: relative(r.cfg.Root, r.cfg.Dir),
 		Evidence: string(r.tier), Mode: or(r.cfg.Mode, ledger.Enforce), CPUBudget: r.ledger.CPUBudget,
-		Fold: append([]string{}, r.ledger.Fold...), Host: host(), Git: revision(ctx, r.cfg.Root),
+		Fold: append([]string{}, r.ledger.Fold...), Host: host(),
 		Started: time.Now(),
 	}
 	w, err := r.watch(ctx)

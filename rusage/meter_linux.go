@@ -169,8 +169,13 @@ func (m *Meter) Metered() Metered {
 	return m.seen
 }
 
+// maxShare keeps sampling below a fiftieth of one processor: a look at a host
+// with thousands of processes takes its time.
+const maxShare = 50
+
 // Watch samples the descendants of the process root until ctx is done, then
 // once more, and calls report with the largest figure so far after each look.
+// It waits at least every between two looks, and longer where they are slow.
 // root is gate's own init: it waits for orphans, so what it has waited for
 // counts, and its own time does not. Cancel ctx when the tree is dead: what is
 // then missing and did not pass Exit was killed.
@@ -178,9 +183,8 @@ func (m *Meter) Metered() Metered {
 // An error says that /proc could not be read and the sampling has ended; the
 // budget is then enforced by nobody but RLIMIT_CPU.
 func (m *Meter) Watch(ctx context.Context, root int, every time.Duration, report func(Usage)) error {
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
 	for done := false; ; {
+		start := time.Now()
 		u, err := m.sample(context.WithoutCancel(ctx), root)
 		if err != nil {
 			return fmt.Errorf("sample the CPU time of the tree below process %d: %w", root, err)
@@ -192,7 +196,7 @@ func (m *Meter) Watch(ctx context.Context, root int, every time.Duration, report
 		select {
 		case <-ctx.Done():
 			done = true
-		case <-ticker.C:
+		case <-time.After(max(every, time.Since(start)*maxShare)):
 		}
 	}
 }
