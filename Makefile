@@ -9,7 +9,7 @@ VCS := $(shell git status --porcelain >/dev/null 2>&1 || echo -buildvcs=false)
 .PHONY: build test race lint fuzz bench check
 
 build:
-	$(GO) build $(VCS) -trimpath -o gate ./cmd/gate
+	CGO_ENABLED=0 $(GO) build $(VCS) -trimpath -o gate ./cmd/gate
 
 test:
 	$(GO) test ./...

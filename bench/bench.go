@@ -117,7 +117,7 @@ func bench(ctx context.Context, cfg config, stdout, stderr io.Writer) (err error
 	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
 	if cfg.gate == "" && len(cfg.subject) == 0 {
 		cfg.gate = filepath.Join(tmp, "gate")
-		if _, err := output(ctx, "", "go", "build", "-buildvcs=false", "-trimpath", "-o", cfg.gate, "./cmd/gate"); err != nil {
+		if _, err := output(ctx, "", "env", "CGO_ENABLED=0", "go", "build", "-buildvcs=false", "-trimpath", "-o", cfg.gate, "./cmd/gate"); err != nil {
 			return err
 		}
 	}
