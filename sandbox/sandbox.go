@@ -40,8 +40,10 @@ var (
 	OwnIPv6 = netip.MustParseAddr("2001:2::1")
 )
 
-// ResolverAddr is where the namespace's own resolver listens.
-var ResolverAddr = netip.MustParseAddrPort("127.0.0.53:53")
+// ResolverAddr is where the namespace's own resolver listens: an address that
+// no known one has. By 127.0.0.53 programs recognise systemd-resolved, and then
+// ask other questions.
+var ResolverAddr = netip.MustParseAddrPort("127.53.53.53:53")
 
 // HostName is the namespace's own; names made from it are the same everywhere.
 const HostName = "gate"
