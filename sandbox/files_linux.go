@@ -16,13 +16,10 @@ func (s *supervisor) file(c *call, n *notification, t *task) {
 		path2, err = s.path(t, n, c.path2)
 	}
 	flags, fErr := s.flags(c, n, t)
-	if !s.valid(n) {
-		return
-	}
 	if err = errors.Join(err, fErr); err != nil {
 		// The kernel refuses these as well: a bad address, an endless string.
 		if !errors.Is(err, unix.EFAULT) && !errors.Is(err, unix.ENAMETOOLONG) {
-			s.handler.Gap("unreadable-arguments", c.name+": "+errText(err))
+			s.report = func() { s.handler.Gap("unreadable-arguments", c.name+": "+errText(err)) }
 		}
 		return
 	}
@@ -140,12 +137,16 @@ func (o *fileOp) run(dirfd int32, path string, dirfd2 int32, path2 string, n *no
 // lost makes a gap of a path that leads somewhere unknown. All other errors
 // say that there is nothing which the call could change.
 func (o *fileOp) lost(err error) {
-	if errors.Is(err, errPlace) {
-		o.s.handler.Gap("foreign-mount", o.c.name+": "+err.Error())
+	kind := ""
+	switch {
+	case errors.Is(err, errPlace):
+		kind = "foreign-mount"
+	case errors.Is(err, errUnnamed):
+		kind = "unnamed-path"
+	default:
+		return
 	}
-	if errors.Is(err, errUnnamed) {
-		o.s.handler.Gap("unnamed-path", o.c.name+": "+err.Error())
-	}
+	o.s.report = func() { o.s.handler.Gap(kind, o.c.name+": "+err.Error()) }
 }
 
 // first resolves the first path of a call by the rules of that call.
@@ -243,5 +244,8 @@ func (o *fileOp) emit(op Op, f, to *target) {
 	if to != nil {
 		c.To, c.ToBefore = to.path, to.node()
 	}
-	o.s.handler.File(c, o.t)
+	// A name that goes is seldom a row by itself: who did it need not be
+	// looked up before the call goes on.
+	o.t.remember(op != Remove)
+	o.s.report = func() { o.s.handler.File(c, o.t) }
 }

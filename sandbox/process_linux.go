@@ -149,6 +149,7 @@ type task struct {
 	// cached: the caller is the supervisor, to which the view's cache belongs.
 	cached bool
 	dir    string // the working directory, once it has been read
+	actor  *Actor // who it is, likewise
 }
 
 var _ Caller = (*task)(nil)
@@ -174,26 +175,43 @@ func (t *task) Program() string {
 }
 
 // Actor is remembered: one that makes ten thousand files is read once, and
-// again when it runs another program or stands in another directory.
+// again when it runs another program or stands in another directory. Once its
+// call has gone on, it may be dead: then it is who it was last known to be.
 func (t *task) Actor() *Actor {
+	if t.actor == nil {
+		t.remember(true)
+	}
+	if t.actor == nil {
+		t.actor = t.read()
+	}
+	return t.actor
+}
+
+// remember looks who the task is, while its call is held. sure is false where
+// one that is known need not be looked at again.
+func (t *task) remember(sure bool) {
 	if !t.cached {
-		return t.read()
+		return
 	}
 	k := t.v.known.of(t.tid)
 	if k == nil {
-		return t.read()
+		return
+	}
+	if k.actor != nil && !sure {
+		return
 	}
 	var buf [64]byte
 	n, err := unix.Pread(k.comm, buf[:], 0)
 	if err != nil {
+		t.actor = k.actor
 		t.v.known.forget(t.tid)
-		return t.read()
+		return
 	}
 	cwd, err := t.cwd()
 	if k.actor == nil || err != nil || string(buf[:n]) != k.program || cwd != k.cwd {
 		k.program, k.cwd, k.actor = string(buf[:n]), cwd, t.read()
 	}
-	return k.actor
+	t.actor = k.actor
 }
 
 // read walks up the parents to init. An orphan's chain is short: its parents are gone.

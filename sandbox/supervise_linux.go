@@ -54,18 +54,11 @@ type supervisor struct {
 	handler Handler
 	buf     [4 * 1024]byte
 
-	// aborted remembers the one call of a thread whose notification was
-	// withdrawn by a signal before the answer: if the same call comes again it
-	// was restarted, and is the same attempt. Kernels from 5.19 do not do this.
-	aborted map[uint32]callKey
+	// report tells the handler of a file call, once it has been let go on.
+	report func()
 
 	flight flight         // connects that gate makes, in Notify
 	later  sync.WaitGroup // answers under way on other goroutines
-}
-
-type callKey struct {
-	nr   int32
-	args [6]uint64
 }
 
 // Run starts the command, supervises the tree until nothing of it is left,
@@ -145,7 +138,7 @@ func newSupervisor(fd int, tier Tier, v *view, h Handler) (*supervisor, error) {
 	}
 	s := &supervisor{
 		fd: fd, tier: tier, arch: arch, view: v, handler: h, idValid: ioctlIDValid,
-		byNr: map[int32]*call{}, aborted: map[uint32]callKey{},
+		byNr: map[int32]*call{},
 	}
 	for i := range calls {
 		if nr := calls[i].nr(runtime.GOARCH); nr != none && calls[i].when != never {
@@ -241,14 +234,21 @@ func (s *supervisor) send(n *notification, a Answer) unix.Errno {
 	return s.ioctl(ioctlSend, unsafe.Pointer(&r))
 }
 
+// answer lets a call go on, or not, and then reports it. An answer that is
+// taken proves that the call was held all the while, so that what was read is
+// the caller's own (seccomp_unotify(2) has ioctl SECCOMP_IOCTL_NOTIF_ID_VALID
+// for that, which this saves). One that is not taken belongs to a call that
+// was withdrawn: its caller was killed, or a signal came first, in which case
+// it is restarted and seen again. Either way it has not been made.
 func (s *supervisor) answer(n *notification, a Answer) error {
+	report := s.report
+	s.report = nil
 	switch errno := s.send(n, a); errno {
 	case 0:
-	case unix.ENOENT, unix.EINTR: // withdrawn: killed, or interrupted and perhaps restarted
-		if len(s.aborted) > 1024 {
-			clear(s.aborted)
+		if report != nil {
+			report()
 		}
-		s.aborted[n.pid] = callKey{n.nr, n.args}
+	case unix.ENOENT, unix.EINTR:
 	default:
 		return fmt.Errorf("ioctl SECCOMP_IOCTL_NOTIF_SEND: %w", errno)
 	}
@@ -278,12 +278,6 @@ func (s *supervisor) handle(n *notification) (Answer, error) {
 	c := s.byNr[n.nr]
 	if c == nil {
 		return Answer{}, fmt.Errorf("BUG: the filter sent call %d, which is not in the table", n.nr)
-	}
-	if key, ok := s.aborted[n.pid]; ok {
-		delete(s.aborted, n.pid)
-		if key == (callKey{n.nr, n.args}) && c.do < doConnect {
-			return Answer{}, nil
-		}
 	}
 	switch c.do {
 	case doExit:
