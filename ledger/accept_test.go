@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/org/gate/writeset"
 )
@@ -207,6 +208,56 @@ func TestSeedFolds(t *testing.T) {
 			for _, f := range foldings {
 				if f.Reason == "" || len(f.Rows) == 0 {
 					t.Errorf("%s: no reason or no rows", f.Glob)
+				}
+			}
+		})
+	}
+}
+
+func TestSeedPlaces(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		runs [][]string
+		want []string // beside the defaults
+	}{
+		{"none", [][]string{{}, {}}, nil},
+		{"covered by the defaults", [][]string{{"/tmp/x1"}, {"/tmp/x2"}}, nil},
+		{"all the same", [][]string{{"$HOME/.rc"}, {"$HOME/.rc"}}, []string{"$HOME/.rc"}},
+		{"one comes sometimes", [][]string{{"$HOME/.rc"}, {}}, []string{"$HOME/.rc"}},
+		{"names made from process ids", [][]string{
+			{"$HOME/.python_history", "$HOME/.python_history-00043.tmp"},
+			{"$HOME/.python_history", "$HOME/.python_history-00048.tmp", "$HOME/.python_history-00112.tmp"},
+		}, []string{"$HOME/.python_history", "$HOME/.python_history-*.tmp"}},
+		{"below the root", [][]string{{"/run12.pid"}, {"/run77.pid"}}, []string{"/run*.pid"}},
+		{"no resemblance: no glob", [][]string{{"$HOME/Xq2"}, {"$HOME/p0Z"}}, []string{"$HOME/Xq2", "$HOME/p0Z"}},
+		{"numbers alone: no glob", [][]string{{"$HOME/1234"}, {"$HOME/1235"}}, []string{"$HOME/1234", "$HOME/1235"}},
+		{"names that are no glob", [][]string{{`"$HOME/a*$b-11"`}, {`"$HOME/a*$b-12"`}}, []string{`$HOME/a\*?b-*`}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var records []*Record
+			for _, paths := range tc.runs {
+				r := recordOf("a")
+				for _, p := range paths {
+					r.Outside = append(r.Outside, OutsideRow{Path: p, Count: 1})
+				}
+				r.Derive()
+				records = append(records, r)
+			}
+			l, _, err := Seed(records, records[0].Command)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defaults := setOf(writeset.DefaultAllow())
+			got := slices.DeleteFunc(slices.Clone(l.AllowWrite), func(entry string) bool { return defaults[entry] })
+			if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("allow_write (-want +got)\n%s", diff)
+			}
+			if _, err := Parse("l.json", l.Encode()); err != nil {
+				t.Error(err)
+			}
+			for _, r := range records {
+				if v := Compare(l, r, Options{CI: true}); v.Status != Match {
+					t.Errorf("got %s: %v", v.Status, kinds(v))
 				}
 			}
 		})

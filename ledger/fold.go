@@ -158,6 +158,36 @@ func patterns(dir string, names []*varying) []string {
 	return globs
 }
 
+// varyingPlaces gives entries of allow_write for the paths outside the
+// repository that resemble one another and are not in all sets. They are
+// narrower than folds: an entry too many opens a place that is not the
+// suite's, so there is none for a whole directory, nor for what lies below a
+// directory that is not in every run.
+func varyingPlaces(sets []map[string]bool) []string {
+	count := map[string]int{} // how many sets have the path
+	for _, set := range sets {
+		for text := range set {
+			count[text]++
+		}
+	}
+	groups := map[string][]*varying{}
+	for _, text := range slices.Sorted(maps.Keys(count)) {
+		if dir, name := path.Split(text); count[text] < len(sets) && dir != "" {
+			groups[dir] = append(groups[dir], &varying{name: name})
+		}
+	}
+	var entries []string
+	for dir, names := range groups {
+		alike, _ := clusters(names)
+		for _, group := range alike {
+			if glob := pattern(group); glob != "*" {
+				entries = append(entries, placeEntry(dir)+strings.ReplaceAll(glob, "$", "?"))
+			}
+		}
+	}
+	return entries
+}
+
 // withBelow makes a glob cover what is below the names as well, if anything is.
 func withBelow(glob string, names ...*varying) string {
 	if slices.ContainsFunc(names, func(v *varying) bool { return v.deep }) {

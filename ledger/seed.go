@@ -24,7 +24,7 @@ type Folding struct {
 //   - Every endpoint that any record has is listed in allow_net: whoever
 //     commits the ledger reads that list.
 //   - Places outside the repository that were written join the default
-//     allow_write.
+//     allow_write; names there that differ from run to run become a glob.
 //   - The budget is Headroom of the largest figure.
 //
 // Records with a gap, of a failed or an interrupted run are refused.
@@ -49,8 +49,8 @@ func Seed(records []*Record, command []string) (*Ledger, []Folding, error) {
 		sets = append(sets, set)
 		l.AllowNet = append(l.AllowNet, r.Net...)
 		most = max(most, r.CPUSec)
-		allowOutside(l, r)
 	}
+	seedPlaces(l, records)
 	slices.Sort(l.AllowNet)
 	l.AllowNet = slices.Compact(l.AllowNet)
 	l.CPUBudget = Headroom(most)
@@ -75,6 +75,26 @@ func Seed(records []*Record, command []string) (*Ledger, []Folding, error) {
 	l.WritePaths = set.rows
 	l.Writes = writeset.Digest(set.rows)
 	return l, foldings, nil
+}
+
+// seedPlaces adds to allow_write what the runs wrote outside the repository.
+func seedPlaces(l *Ledger, records []*Record) {
+	var sets []map[string]bool
+	for _, r := range records {
+		set := map[string]bool{}
+		for _, row := range r.Outside {
+			if _, ok := writable(l, row); !ok && row.Allowed == "" {
+				set[rawOutside(row.Path)] = true
+			}
+		}
+		sets = append(sets, set)
+	}
+	if globs := varyingPlaces(sets); len(globs) > 0 {
+		l.AllowWrite, l.HasAllowWrite = append(writeset.DefaultAllow(), globs...), true
+	}
+	for _, r := range records {
+		allowOutside(l, r) // sorts
+	}
 }
 
 // Headroom is the budget for a suite that needed so many user CPU seconds:
