@@ -180,8 +180,12 @@ func (n *network) rename(from, to string) {
 	}
 }
 
-// resolver is where the run's private name server listens.
-var resolver = netip.MustParseAddrPort("127.0.0.1:53")
+// The addresses of the run's private name server, and its own towards others.
+var (
+	resolver = netip.MustParseAddrPort("127.0.0.1:53")
+	own4     = netip.MustParseAddr("198.18.0.1")
+	own6     = netip.MustParseAddr("2001:2::1")
+)
 
 // The range a Linux network namespace starts with; ip(7), ip_local_port_range.
 const ephemeralFirst, ephemeralLast = 32768, 60999

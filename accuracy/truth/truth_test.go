@@ -239,6 +239,23 @@ func TestNet(t *testing.T) {
 	}
 }
 
+// A local default route lets a program bind to any address, and its suite may
+// then end otherwise than under gate.
+func TestForeignBind(t *testing.T) {
+	for _, tt := range []struct {
+		addr  string
+		notes int
+	}{{"8.8.8.8", 1}, {"127.0.0.1", 0}, {"0.0.0.0", 0}, {"198.18.0.1", 0}, {"224.0.0.1", 0}} {
+		log := "1 socket(AF_INET, SOCK_STREAM, IPPROTO_IP) = 3<socket:[1]>\n" +
+			`1 bind(3<socket:[1]>, {sa_family=AF_INET, sin_port=htons(0), sin_addr=inet_addr("` + tt.addr + `")}, 16) = 0` + "\n"
+		rows := reduce(Run{Places: Places{Root: "/r", TmpDir: "/tmp", Home: "/"}, Dir: "/r", Calls: calls(t, log), Before: listing(), After: listing()},
+			func(string) (string, error) { return "", os.ErrNotExist })
+		if len(rows.Notes) != tt.notes {
+			t.Errorf("%s: got notes %q, want %d", tt.addr, rows.Notes, tt.notes)
+		}
+	}
+}
+
 func TestQuote(t *testing.T) {
 	tests := []struct{ name, in, want string }{
 		{"plain", "a b/c.d", "a b/c.d"},
