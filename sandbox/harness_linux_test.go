@@ -136,7 +136,6 @@ type recorder struct {
 	dir    string
 	events []string
 	nodes  []Node // Before of each File event, in order
-	chains []string
 
 	// answer, if set, decides about a Connect; otherwise it is refused.
 	answer func(*NetCall) Answer

@@ -63,7 +63,6 @@ type call struct {
 	dirfd, path   int8   // arguments; none: AT_FDCWD, or no path
 	dirfd2, path2 int8
 	flags         int8 // argument with open or AT_ flags
-	only          Tier // traced only in this tier; "": both
 }
 
 // Values of the Linux ABI that the filter and the decoder need on every
