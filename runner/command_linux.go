@@ -1,11 +1,14 @@
 package runner
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -24,7 +27,11 @@ func lookPath(name, dir string, env []string) (string, error) {
 		return name, executable(name)
 	}
 	var denied error
-	for _, d := range filepath.SplitList(lookup(env)("PATH")) {
+	dirs := filepath.SplitList(lookup(env)("PATH"))
+	if name == "" {
+		dirs = nil // it would name the directories themselves
+	}
+	for _, d := range dirs {
 		if !filepath.IsAbs(d) {
 			d = filepath.Join(dir, d) // "" and "." mean the working directory
 		}
@@ -41,7 +48,7 @@ func lookPath(name, dir string, env []string) (string, error) {
 	if denied != nil {
 		return "", denied
 	}
-	return "", &sandbox.StartError{Code: 127, Err: fmt.Errorf("%s: command not found in PATH", name)}
+	return "", &sandbox.StartError{Code: 127, Err: fmt.Errorf("%s: command not found in PATH", cmp.Or(name, `""`))}
 }
 
 func executable(path string) error {
@@ -62,8 +69,8 @@ func executable(path string) error {
 // lookup is os.Getenv over an environment.
 func lookup(env []string) func(string) string {
 	return func(key string) string {
-		for i := len(env) - 1; i >= 0; i-- { // the last one counts, as in execve
-			if v, ok := strings.CutPrefix(env[i], key+"="); ok {
+		for _, entry := range env { // the first one counts, as in getenv(3)
+			if v, ok := strings.CutPrefix(entry, key+"="); ok {
 				return v
 			}
 		}
@@ -75,12 +82,12 @@ func lookup(env []string) func(string) string {
 // in-process interceptors, and -count=1 where Go tests may be run, since a
 // cached result executes nothing and has no rows. note says so.
 func suiteEnv(cfg Config, journal string) (env []string, note string) {
-	env = append(append([]string{}, cfg.Env...), "GATE_EGRESS_LOG="+journal)
+	env = setenv(cfg.Env, "GATE_EGRESS_LOG", journal)
 	if !goModule(cfg.Root, cfg.Dir) {
 		return env, ""
 	}
 	flags := strings.TrimSpace(lookup(cfg.Env)("GOFLAGS") + " -count=1")
-	return append(env, "GOFLAGS="+flags), "ran with GOFLAGS=" + strconv.Quote(flags) + ": a cached Go test result would execute nothing"
+	return setenv(env, "GOFLAGS", flags), "ran with GOFLAGS=" + strconv.Quote(flags) + ": a cached Go test result would execute nothing"
 }
 
 // goModule tells whether a directory lies in a Go module of the repository.
@@ -111,6 +118,44 @@ func scratch(root string) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("no directory outside %s for gate's own files: tried $TMPDIR, /tmp, /var/tmp and /dev/shm", root)
+}
+
+// withoutSudo is the environment of a run under sudo: the caller's own, as far
+// as the system knows the caller.
+func withoutSudo(env []string, u *sandbox.User) []string {
+	caller, err := user.LookupId(strconv.FormatUint(uint64(u.UID), 10))
+	if err != nil {
+		return env // a number without an account has no home
+	}
+	root, err := user.LookupId("0")
+	if err != nil {
+		return env
+	}
+	return callersEnv(env, caller, root)
+}
+
+// setenv gives env with one value for key. A second entry would do nothing:
+// getenv(3) takes the first.
+func setenv(env []string, key, value string) []string {
+	env = slices.DeleteFunc(slices.Clone(env), func(s string) bool { return strings.HasPrefix(s, key+"=") })
+	return append(env, key+"="+value)
+}
+
+// callersEnv undoes what sudo does to the environment unless told otherwise
+// (sudo(8), -H; sudoers(5), set_home): HOME, USER and LOGNAME are root's, whose
+// caches the suite's user may not use. A value that is not root's was meant.
+func callersEnv(env []string, caller, root *user.User) []string {
+	out := env
+	for _, v := range []struct{ key, root, caller string }{
+		{"HOME", root.HomeDir, caller.HomeDir},
+		{"USER", root.Username, caller.Username},
+		{"LOGNAME", root.Username, caller.Username},
+	} {
+		if lookup(env)(v.key) == v.root && v.caller != "" {
+			out = setenv(out, v.key, v.caller)
+		}
+	}
+	return out
 }
 
 // sudoUser is who called sudo: the suite runs as that user, and gate alone as

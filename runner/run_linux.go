@@ -80,6 +80,9 @@ type run struct {
 }
 
 func newRun(cfg Config) (*run, error) {
+	if u := sudoUser(cfg.Env); u != nil {
+		cfg.Env = withoutSudo(cfg.Env, u)
+	}
 	r := &run{cfg: cfg, ledger: cfg.Ledger, meter: &rusage.Meter{}, names: egress.NewNames()}
 	if r.ledger == nil {
 		r.ledger = &ledger.Ledger{}
