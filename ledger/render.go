@@ -118,6 +118,8 @@ func (p *printer) head() {
 		why = ": gate ended the run, it was over its CPU budget; a failure, not flakiness"
 	case v.Killed == KilledTimeout:
 		why = ": gate ended the run, it was over its time limit; a failure, not flakiness"
+	case v.Interrupted != "":
+		why = ": interrupted by " + v.Interrupted
 	case v.Status == Failed && v.Signal != "":
 		why = fmt.Sprintf(": the command died of %s (status %d)", v.Signal, v.Exit)
 		if v.Signal == "SIGXCPU" {
@@ -125,8 +127,6 @@ func (p *printer) head() {
 		}
 	case v.Status == Failed:
 		why = fmt.Sprintf(": the command exited with status %d", v.Exit)
-	case v.Interrupted != "":
-		why = ": interrupted by " + v.Interrupted
 	case v.Status == Partial:
 		why = ": this is no match"
 	}

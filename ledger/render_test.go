@@ -67,6 +67,9 @@ func TestRender(t *testing.T) {
 			r.Derive()
 		}},
 		{"failed", func(_ *Ledger, r *Record, _ *RenderOptions) { r.Exit = 1 }},
+		{"interrupted", func(_ *Ledger, r *Record, _ *RenderOptions) {
+			r.Exit, r.Signal, r.Interrupted = 143, "SIGTERM", "SIGTSTP"
+		}},
 		{"killed", func(_ *Ledger, r *Record, _ *RenderOptions) {
 			r.Exit, r.Signal, r.Killed, r.CPUSec = 137, "SIGKILL", KilledCPU, 10.2
 		}},
