@@ -45,8 +45,8 @@ func (a *app) observe(cfg runner.Config, quiet bool, trace string) (*ledger.Reco
 }
 
 // stopRequests gives the signals that ask gate to end the run, until stop is
-// called. What the parent had ignored (nohup, a shell's background job) stays
-// ignored. Ctrl-Z counts twice, which ends everything at once: the terminal
+// called. SIGHUP and SIGINT stay ignored if the parent had them so (nohup, a
+// script's background job); of other signals Go does not tell. Ctrl-Z counts twice, which ends everything at once: the terminal
 // has stopped the tree already, and a stopped process takes no other signal
 // than SIGKILL.
 func stopRequests() (requests <-chan os.Signal, stop func()) {
