@@ -157,7 +157,7 @@ func replaceFile(path string, data []byte) error {
 	}
 	_, err = f.Write(data)
 	if err == nil {
-		err = own(f.File, path)
+		err = Own(f.File, path)
 	}
 	if err == nil {
 		err = f.CloseAtomicallyReplace()
@@ -168,9 +168,10 @@ func replaceFile(path string, data []byte) error {
 	return nil
 }
 
-// own gives a file that root writes to whom the old one belonged, or else its
-// directory: under sudo the repository is an ordinary user's.
-func own(f *os.File, path string) error {
+// Own gives a file that root is about to put at path to whom the file there
+// belongs, or else its directory: under sudo the repository is an ordinary
+// user's. For anybody but root it does nothing.
+func Own(f *os.File, path string) error {
 	if os.Geteuid() != 0 {
 		return nil
 	}

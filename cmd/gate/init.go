@@ -228,8 +228,20 @@ func ignoreRecord(where place, record string) (added bool, err error) {
 		data = append(data, '\n')
 	}
 	data = append(data, line+"\n"...)
-	if err := renameio.WriteFile(path, data, 0o644, renameio.WithTempDir(where.root), renameio.WithExistingPermissions()); err != nil {
+	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(where.root),
+		renameio.WithPermissions(0o644), renameio.WithExistingPermissions())
+	if err != nil {
 		return false, fmt.Errorf("add the record to .gitignore: %w", err)
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = ledger.Own(f.File, path)
+	}
+	if err == nil {
+		err = f.CloseAtomicallyReplace()
+	}
+	if err != nil {
+		return false, fmt.Errorf("add the record to .gitignore: %w", errors.Join(err, f.Cleanup()))
 	}
 	return true, nil
 }

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/org/gate/ledger"
@@ -90,7 +92,12 @@ type traceFile struct {
 
 // newTraceFile opens both files; the target keeps what it holds until finish.
 func newTraceFile(path string) (*traceFile, error) {
-	target, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
+	target, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		if target, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644); err == nil {
+			err = ledger.Own(target, filepath.Dir(path)+"/.") // it is new: it belongs to whom the directory does
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("--trace: %w", err)
 	}
