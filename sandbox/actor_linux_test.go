@@ -24,6 +24,7 @@ func act(name string, args []string) error {
 		"rows":       runRows,
 		"nothing":    func([]string) error { return nil },
 		"namespaces": actNamespaces,
+		"overlay":    actOverlay,
 		"foreign":    func(args []string) error { return actForeign(args[0]) },
 		"nodes":      func([]string) error { return actNodes() },
 		"own-dirs":   actOwnDirs,
@@ -125,7 +126,21 @@ func actMounts([]string) error {
 		create("t/f"),
 		func() error { return unix.Mount("d", "m", "", unix.MS_BIND, "") },
 		create("m/f"),
+		func() error { return unix.Mount("secret", "seen", "", unix.MS_BIND, "") },
+		opened("seen", unix.O_WRONLY),
 		create("after"),
+	)()
+}
+
+// actOverlay writes through an overlay, by a call that names no directory of
+// anybody else's.
+func actOverlay([]string) error {
+	return then(
+		func() error { return unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") },
+		func() error {
+			return unix.Mount("overlay", "m", "overlay", 0, "lowerdir=d,upperdir=up,workdir=work")
+		},
+		create("m/f"),
 	)()
 }
 

@@ -136,7 +136,9 @@ func (o *fileOp) run(dirfd int32, path string, dirfd2 int32, path2 string, n *no
 
 // lost makes a gap of a path that leads somewhere unknown. All other errors
 // say that there is nothing which the call could change.
-func (o *fileOp) lost(err error) {
+func (o *fileOp) lost(err error) { o.s.lost(o.c, err) }
+
+func (s *supervisor) lost(c *call, err error) {
 	kind := ""
 	switch {
 	case errors.Is(err, errPlace):
@@ -146,7 +148,7 @@ func (o *fileOp) lost(err error) {
 	default:
 		return
 	}
-	o.s.report = func() { o.s.handler.Gap(kind, o.c.name+": "+err.Error()) }
+	s.report = func() { s.handler.Gap(kind, c.name+": "+err.Error()) }
 }
 
 // first resolves the first path of a call by the rules of that call.

@@ -301,6 +301,11 @@ func (v *view) walk(t *task, name string, follow bool) (target, error) {
 	if err != nil || !v.rootsDiffer || within(out.path, "/proc") {
 		return out, err
 	}
+	if out.exists && out.path != w.path && !out.is(unix.S_IFLNK) {
+		if err := w.cross(&out); err != nil {
+			return target{}, err
+		}
+	}
 	dir := w.path // where the walk ended: the target itself, or its parent
 	real, err := v.place(t, w.at(), cmp.Or(dir, "/"), prefix)
 	if err != nil {
@@ -334,6 +339,28 @@ func (w *walker) move(fd int) {
 		_ = unix.Close(w.dir) // O_PATH: nothing is written back
 	}
 	w.dir = fd
+}
+
+// cross goes on to the target itself if a mount ends there: a file may be
+// bound over another, and then its directory does not tell what it is.
+func (w *walker) cross(out *target) error {
+	fd, err := unix.Openat(w.at(), out.path[len(w.path)+1:], unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return errMissing
+	}
+	here, err1 := mountID(w.at())
+	there, err2 := mountID(fd)
+	if err := errors.Join(err1, err2); err != nil {
+		_ = unix.Close(fd) // O_PATH: nothing is written back
+		return fmt.Errorf("%w: statx: %w", errPlace, err)
+	}
+	if here == there {
+		_ = unix.Close(fd)
+		return nil
+	}
+	w.move(fd)
+	w.path = out.path
+	return nil
 }
 
 func (w *walker) run(name string, follow bool) (target, error) {

@@ -21,6 +21,18 @@ type mount struct {
 	device string // major:minor
 	root   string // of the mount, inside the file system
 	point  string // where it is mounted
+	kind   string // type of the file system
+}
+
+// memory tells whether a file system is one of which a private instance
+// reaches no file that anybody else has. Any other (overlay, fuse) may write
+// through to one.
+func (m *mount) memory() bool {
+	switch m.kind {
+	case "tmpfs", "ramfs", "devpts", "mqueue", "proc", "sysfs", "cgroup", "cgroup2":
+		return true
+	}
+	return false
 }
 
 // readMounts reads the mounts of a process, as seen from its root.
@@ -43,7 +55,9 @@ func parseMounts(text string) ([]mount, error) {
 		if err != nil {
 			return nil, fmt.Errorf("parse mountinfo: mount id: %w", err)
 		}
-		out = append(out, mount{id: id, device: f[2], root: unescape(f[3]), point: unescape(f[4])})
+		_, end, _ := strings.Cut(line, " - ") // after a varying number of optional fields
+		kind, _, _ := strings.Cut(end, " ")
+		out = append(out, mount{id: id, device: f[2], root: unescape(f[3]), point: unescape(f[4]), kind: kind})
 	}
 	return out, nil
 }
@@ -73,10 +87,17 @@ func rebase(path, from, to string) (string, bool) {
 	return to + strings.TrimPrefix(path, from), true
 }
 
-// place gives the tree's name of a directory that a task calls dir (told
-// from the task's root, which is prefix in the tree's view). It is errNoFile
-// for a file system that the tree's view does not have: a tmpfs of the
-// task's own is memory, not a file.
+// mountID tells which mount a file lies on.
+func mountID(fd int) (uint64, error) {
+	var x unix.Statx_t
+	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &x)
+	return x.Mnt_id, err
+}
+
+// place gives the tree's name of a directory, or of the file that a mount
+// ends at, which a task calls dir (told from the task's root, which is prefix
+// in the tree's view). It is errNoFile for a file system that the tree's view
+// does not have and that is memory, and errPlace for any other.
 func (v *view) place(t *task, fd int, dir, prefix string) (string, error) {
 	var st, same unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -88,8 +109,8 @@ func (v *view) place(t *task, fd int, dir, prefix string) (string, error) {
 	if usual := prefix + dir; is(usual) {
 		return strings.TrimRight(usual, "/"), nil
 	}
-	var x unix.Statx_t
-	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &x); err != nil {
+	on, err := mountID(fd)
+	if err != nil {
 		return "", fmt.Errorf("%w: statx: %w", errPlace, err)
 	}
 	theirs, err := readMounts(t.tid)
@@ -101,7 +122,7 @@ func (v *view) place(t *task, fd int, dir, prefix string) (string, error) {
 		return "", fmt.Errorf("%w: %w", errPlace, err)
 	}
 	for _, m := range theirs {
-		if m.id != x.Mnt_id {
+		if m.id != on {
 			continue
 		}
 		inside, ok := rebase(dir, m.point, m.root)
@@ -118,7 +139,7 @@ func (v *view) place(t *task, fd int, dir, prefix string) (string, error) {
 				return path, nil
 			}
 		}
-		if !known {
+		if !known && m.memory() {
 			return "", errNoFile
 		}
 	}

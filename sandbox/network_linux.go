@@ -1,9 +1,12 @@
 package sandbox
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"path"
+	"strings"
 	"sync"
 	"unsafe"
 
@@ -116,10 +119,12 @@ func (s *supervisor) address(c *call, n *notification, t *task, a address) Answe
 		}
 		f, err := s.view.find(t, atFDCWD, a.unix, c.do != doBind)
 		if err != nil {
+			s.lost(c, err)
 			if c.do == doBind {
 				return Answer{} // it cannot succeed
 			}
-			break // reported as it was given; the kernel will say that it is not there
+			nc.Path = s.view.missing(t, a.unix) // the kernel will say that it is not there
+			break
 		}
 		nc.Path, nc.Exists = f.path, f.is(unix.S_IFSOCK)
 		if c.do == doBind {
@@ -142,6 +147,23 @@ func (s *supervisor) address(c *call, n *notification, t *task, a address) Answe
 		s.handler.Bind(nc, t)
 	}
 	return Answer{}
+}
+
+// missing makes a path absolute that leads nowhere: to the deepest directory of
+// it that is there, and on from there as it was given. The path itself if not
+// even the working directory is there.
+func (v *view) missing(t *task, name string) string {
+	dir, rest := name, ""
+	for {
+		up, last := path.Split(strings.TrimRight(dir, "/"))
+		dir, rest = cmp.Or(up, "."), path.Join(last, rest)
+		if f, err := v.find(t, atFDCWD, dir, true); err == nil && f.exists {
+			return path.Join(f.path, rest)
+		}
+		if up == "" || up == "/" {
+			return name
+		}
+	}
 }
 
 // notOurs: foreign addresses are local in the namespace, so that packets to them are

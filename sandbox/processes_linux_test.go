@@ -182,15 +182,30 @@ func TestChroot(t *testing.T) {
 // another name is told by the name that all others know.
 func TestPrivateMounts(t *testing.T) {
 	dir := realDir(t)
-	r := row{files: []string{"t/", "d/", "m/"}}
+	r := row{files: []string{"t/", "d/", "m/", "secret", "seen"}}
 	if err := r.furnish(dir); err != nil {
 		t.Fatal(err)
 	}
 	out := scene{tier: Namespace, dir: dir, argv: actor("namespaces", "mounts")}.run(t)
 	wantExit(t, out, Exit{})
-	wantEvents(t, out.Events, "create openat d/f", "create openat after")
+	wantEvents(t, out.Events, "create openat d/f", "modify openat secret", "create openat after")
 	if _, err := os.Stat(dir + "/d/f"); err != nil {
 		t.Errorf("the bind mount did not reach the file: %v", err)
+	}
+}
+
+// An overlay writes to its upper directory without any call that names it.
+func TestPrivateOverlay(t *testing.T) {
+	dir := realDir(t)
+	r := row{files: []string{"d/", "up/", "work/", "m/"}}
+	if err := r.furnish(dir); err != nil {
+		t.Fatal(err)
+	}
+	out := scene{tier: Namespace, dir: dir, argv: actor("namespaces", "overlay")}.run(t)
+	need(t, "an overlay in a user namespace", strings.TrimSpace(out.Stderr), out.Exit.Code == 0)
+	wantEvents(t, out.Events, "gap foreign-mount")
+	if _, err := os.Stat(dir + "/up/f"); err != nil {
+		t.Errorf("the overlay did not reach its upper directory: %v", err)
 	}
 }
 
