@@ -154,6 +154,8 @@ func netRows() []row {
 		{name: "io_uring", guards: "io_uring_setup(2): its operations pass no filter", act: sys("io_uring_setup", 1, make([]byte, 120)), err: unix.ENOSYS, want: []string{"refused io_uring"}},
 		{name: "clone3", guards: "clone(2): its flags are in memory", act: sys("clone3", nil, 0), err: unix.ENOSYS},
 		{name: "open_by_handle_at", guards: "open_by_handle_at(2): a file without a path", act: sys("open_by_handle_at", cwd, make([]byte, 8), 0), err: unix.EPERM},
+		{name: "unix in a missing directory", guards: "unix(7): a path that leads nowhere is an absolute one all the same", files: []string{"d/", "l -> d"}, act: connects(unix.AF_UNIX, stream, un("l/no/no/s\x00")), err: refused, want: []string{`connect unix "d/no/no/s"`}},
+		{name: "unix below a file", guards: "unix(7): ENOTDIR", files: []string{"f"}, act: connects(unix.AF_UNIX, stream, un("f/s\x00")), err: refused, want: []string{`connect unix "f/s"`}},
 	}
 }
 
