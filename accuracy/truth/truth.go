@@ -42,7 +42,7 @@ const Syscalls = "?open,openat,openat2,?creat,?mkdir,mkdirat,?rmdir,?unlink,unli
 	"truncate,ftruncate,fallocate,?chmod,fchmod,fchmodat,?fchmodat2,?chown,fchown,?lchown,fchownat," +
 	"?utime,?utimes,?futimesat,utimensat,setxattr,lsetxattr,fsetxattr,removexattr,lremovexattr,fremovexattr," +
 	"chdir,fchdir,chroot,?pivot_root,mount,unshare,setns,clone,clone3,?fork,?vfork," +
-	"socket,connect,bind,sendto,sendmsg,sendmmsg,write,writev"
+	"socket,connect,bind,sendto,sendmsg,sendmmsg,write,writev,io_uring_setup"
 
 // reducer replays a run.
 type reducer struct {
@@ -119,6 +119,8 @@ func (r *reducer) call(c strace.Call) {
 	switch c.Name {
 	case "socket":
 		r.net.socket(c)
+	case "io_uring_setup":
+		r.net.other["raw:io_uring"] = true // refused: nobody could see what a ring does
 	case "connect":
 		r.net.connect(c, r.unixPath(c))
 	case "sendto":

@@ -206,6 +206,7 @@ func TestNet(t *testing.T) {
 		{"TCP fast open", tcp + "1 sendto(3<socket:[1]>, \"\"..., 5, MSG_FASTOPEN, " + v4("192.0.2.1", 99) + ", 16) = 5\n", Lookups{}, []string{"192.0.2.1:99"}},
 		{"ping", "1 socket(AF_INET, SOCK_DGRAM, IPPROTO_ICMP) = 3<socket:[1]>\n1 sendto(3<socket:[1]>, \"\"..., 5, 0, " + v4("192.0.2.1", 0) + ", 16) = 5\n", Lookups{}, []string{"raw:icmp:192.0.2.1"}},
 		{"vsock", "1 socket(AF_VSOCK, SOCK_STREAM, 0) = -1 EAFNOSUPPORT (Address family not supported by protocol)\n", Lookups{}, []string{"vsock:*:*"}},
+		{"a ring", "1 io_uring_setup(64, {flags=0}) = -1 ENOSYS (Function not implemented) (INJECTED)\n", Lookups{}, []string{"raw:io_uring"}},
 
 		{"loopback, nobody there", tcp + connect(v4("127.0.0.1", 5432), refuse), Lookups{}, []string{"127.0.0.1:5432"}},
 		{"loopback in disguise", tcp + connect(v4("0.0.0.0", 5432), refuse) + connect(v6("::", 5433), refuse) + connect(v6("::ffff:127.0.0.1", 5434), refuse), Lookups{}, []string{"127.0.0.1:5432", "127.0.0.1:5434", "[::1]:5433"}},
