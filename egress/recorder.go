@@ -60,10 +60,10 @@ type Recorder struct {
 
 	reached    map[string]bool // names with a row of their own
 	boundPorts map[boundPort]bool
-	boundPaths map[string]bool
-	visible    map[string]int // spelled path to actor
-	probes     map[port]int   // actor of a UDP connect
-	asker      int            // who spoke to the resolver last
+	boundPaths map[string]bool // Unix sockets that the tree ever bound, and whether what stands there is its own
+	visible    map[string]int  // spelled path to actor
+	probes     map[port]int    // actor of a UDP connect
+	asker      int             // who spoke to the resolver last
 	gaps       map[string]*Gap
 }
 
@@ -250,7 +250,7 @@ func (r *Recorder) unix(a Attempt) Decision {
 	e := r.unixEndpoint(a.Path)
 	abstract := strings.HasPrefix(a.Path, "@")
 	switch {
-	case a.Path == "@" || r.boundPaths[a.Path]: // the kernel rejects an address without a name
+	case a.Path == "@" || r.isOwn(a): // the kernel rejects an address without a name
 		return Decision{}
 	case abstract && autobound().MatchString(a.Path):
 		// Never bound by name, so never seen as bound: in the namespace they
@@ -307,7 +307,7 @@ func (r *Recorder) bindUnix(b Bind) {
 	if b.Path == "@" || b.Exists || r.boundPaths[b.Path] {
 		return
 	}
-	if len(r.boundPaths) >= maxBound {
+	if _, again := r.boundPaths[b.Path]; !again && len(r.boundPaths) >= maxBound {
 		r.gap("bind-cap", fmt.Sprintf("more than %d Unix sockets were bound; later ones count as foreign", maxBound), 1)
 		return
 	}
@@ -328,6 +328,81 @@ func (r *Recorder) bindUnix(b Bind) {
 		actor = b.Actor()
 	}
 	r.visible[r.unixEndpoint(b.Path).String()] = actor
+}
+
+// isOwn says that an attempt leads to a socket of the tree, or to none where
+// the tree has bound one: before or after, it is the same name.
+func (r *Recorder) isOwn(a Attempt) bool {
+	own, ever := r.boundPaths[a.Path]
+	return own || ever && !a.Exists
+}
+
+// Renaming is what a call does to the names of files.
+type Renaming uint8
+
+// The kinds of renaming.
+const (
+	Moved    Renaming = iota + 1 // from is then at to
+	Linked                       // from is at to as well
+	Swapped                      // from and to have changed places
+	Unlinked                     // from is gone
+)
+
+// Rename records that what stands at a path gets another: a socket of the
+// tree stays its own there, and a foreign one does not become so by taking the
+// place of one. dir says that a directory is moved, and all below it.
+func (r *Recorder) Rename(how Renaming, from, to string, dir bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.boundPaths) == 0 {
+		return
+	}
+	switch here := r.sockets(from, dir); how {
+	case Moved:
+		r.disown(from, here)
+		r.disown(to, r.sockets(to, dir))
+		r.give(to, here)
+	case Linked:
+		r.disown(to, r.sockets(to, false))
+		r.give(to, here)
+	case Swapped:
+		there := r.sockets(to, dir)
+		r.disown(from, here)
+		r.disown(to, there)
+		r.give(to, here)
+		r.give(from, there)
+	case Unlinked:
+		r.disown(from, here)
+	}
+}
+
+// sockets lists the tree's sockets at a path and, if it is a directory, below it,
+// each as what follows the path.
+func (r *Recorder) sockets(path string, dir bool) (rests []string) {
+	if r.boundPaths[path] {
+		rests = append(rests, "")
+	}
+	if !dir {
+		return rests
+	}
+	for bound, own := range r.boundPaths {
+		if rest, below := strings.CutPrefix(bound, path+"/"); below && own {
+			rests = append(rests, "/"+rest)
+		}
+	}
+	return rests
+}
+
+func (r *Recorder) disown(path string, rests []string) {
+	for _, rest := range rests {
+		r.boundPaths[path+rest] = false
+	}
+}
+
+func (r *Recorder) give(path string, rests []string) {
+	for _, rest := range rests {
+		r.bindUnix(Bind{Transport: Unix, Path: path + rest})
+	}
 }
 
 // Packet records a packet that was on its way out of the namespace.

@@ -313,6 +313,40 @@ func TestNamespaced(t *testing.T) {
 			"unix:$TMPDIR/agent x1 [syscall] [connect] @1",
 			"unix:$TMPDIR/other x1 [syscall] [connect] @1",
 		}},
+		{"somebody else's socket in the place of one of the tree's", func(r run) {
+			for i, how := range []Renaming{Moved, Linked, Swapped} {
+				path := fmt.Sprintf("/tmp/own%d", i)
+				r.Bind(Bind{Transport: Unix, Path: path})
+				if how != Swapped {
+					r.Rename(Unlinked, path, "", false)
+				}
+				r.wantErrno("between", r.unix(path, how == Swapped), 0)
+				r.Rename(how, "/tmp/agent", path, false)
+				r.wantErrno("connect", r.unix(path, true), syscall.ECONNREFUSED)
+			}
+			r.wantErrno("swapped", r.unix("/tmp/agent", true), 0)
+		}, []string{
+			"unix:$TMPDIR/own0 x1 [syscall] [connect] @1",
+			"unix:$TMPDIR/own1 x1 [syscall] [connect] @1",
+			"unix:$TMPDIR/own2 x1 [syscall] [connect] @1",
+		}},
+		{"a directory of somebody else's in the place of one of the tree's", func(r run) {
+			r.Bind(Bind{Transport: Unix, Path: "/tmp/d/s"})
+			r.Rename(Moved, "/tmp/d", "/tmp/e", true)
+			r.Rename(Moved, "/tmp/other", "/tmp/d", true)
+			r.wantErrno("own", r.unix("/tmp/e/s", true), 0)
+			r.wantErrno("other", r.unix("/tmp/d/s", true), syscall.ECONNREFUSED)
+		}, []string{"unix:$TMPDIR/d/s x1 [syscall] [connect] @1"}},
+		{"the tree's socket under other names", func(r run) {
+			r.Bind(Bind{Transport: Unix, Path: "/tmp/s"})
+			r.Rename(Linked, "/tmp/s", "/tmp/l", false)
+			r.Rename(Moved, "/tmp/s", "/tmp/t", false)
+			r.wantErrno("linked", r.unix("/tmp/l", true), 0)
+			r.wantErrno("moved", r.unix("/tmp/t", true), 0)
+			r.wantErrno("gone", r.unix("/tmp/s", false), 0)
+			r.Bind(Bind{Transport: Unix, Path: "/tmp/s"})
+			r.wantErrno("again", r.unix("/tmp/s", true), 0)
+		}, nil},
 		{"probes of the C library", func(r run) {
 			r.wantErrno("nscd", r.unix("/var/run/nscd/socket", false), 0)
 			r.wantErrno("nscd", r.unix("/run/nscd/socket", true), syscall.ECONNREFUSED)

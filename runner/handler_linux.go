@@ -109,6 +109,11 @@ var ops = map[sandbox.Op]writeset.Op{
 	sandbox.Link: writeset.Link,
 }
 
+// renamings maps those that give a socket another name to what column 1 calls them.
+var renamings = map[sandbox.Op]egress.Renaming{
+	sandbox.Rename: egress.Moved, sandbox.Exchange: egress.Swapped, sandbox.Link: egress.Linked, sandbox.Remove: egress.Unlinked,
+}
+
 func (h *handler) File(c *sandbox.FileCall, who sandbox.Caller) {
 	h.writes.Record(writeset.Event{
 		Op: ops[c.Op], Call: c.Call,
@@ -116,6 +121,9 @@ func (h *handler) File(c *sandbox.FileCall, who sandbox.Caller) {
 		To: c.To, ToBefore: writeset.State(c.ToBefore),
 		Actor: h.who.of(who),
 	})
+	if how := renamings[c.Op]; how != 0 {
+		h.net.Rename(how, c.Path, c.To, c.Before.Dir || c.ToBefore.Dir)
+	}
 	h.trace.file(c, who)
 }
 
