@@ -158,16 +158,26 @@ func (r *run) addCPU(rec *ledger.Record, exit sandbox.Exit) {
 	}
 }
 
-// readJournal merges what in-process interceptors wrote.
+// readJournal merges what in-process interceptors wrote. The tree may have put
+// anything there: what is no file is not opened, or a pipe would hold gate up
+// for ever and a link lead it to what only gate may read.
 func (r *run) readJournal() error {
-	f, err := os.Open(r.journal)
+	f, err := os.OpenFile(r.journal, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("open in-process journal: %w", err)
+	var info fs.FileInfo
+	if err == nil {
+		defer f.Close()
+		info, err = f.Stat()
 	}
-	defer f.Close()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("is not a file (mode %v)", info.Mode())
+	}
+	if err != nil {
+		r.h.net.Gap(egress.Gap{Kind: "egress-log", Detail: "the in-process journal: " + err.Error(), Count: 1})
+		return nil
+	}
 	gaps, err := egress.ReadJournal(f, r.h.net.InProcess)
 	for _, g := range gaps {
 		r.h.net.Gap(g)

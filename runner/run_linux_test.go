@@ -466,6 +466,15 @@ func TestTrace(t *testing.T) {
 	})
 }
 
+// What the tree puts in place of its journal holds nothing up and is not read.
+func TestNoJournal(t *testing.T) {
+	for _, make := range []string{"mkfifo", "ln -s /etc/passwd", "mkdir"} {
+		r := gate(t, ledger.TierNotify, repository(t), nil, []string{"/bin/sh", "-c", make + ` "$GATE_EGRESS_LOG"`}, nil)
+		wantLines(t, make, r.gapKinds(), []string{"egress-log"})
+		wantLines(t, make, r.netLines(), nil)
+	}
+}
+
 // A command that cannot be started is told as a shell tells it.
 func TestStartError(t *testing.T) {
 	root := repository(t, "text")
