@@ -143,7 +143,7 @@ func (s *supervisor) address(c *call, n *notification, t *task, a address) Answe
 	if s.tier == Namespace && notOurs(nc.Addr.Addr()) && !s.freebind(n, t) {
 		return Answer{Errno: eAddrNotAvail}
 	}
-	if s.canBind(nc, t) {
+	if s.canBind(nc, n, t) {
 		s.handler.Bind(nc, t)
 	}
 	return Answer{}
@@ -205,12 +205,38 @@ func (s *supervisor) payload(n *notification, t *task) []byte {
 	return b[:got]
 }
 
-// canBind: a privileged port needs CAP_NET_BIND_SERVICE (ip(7)).
-func (s *supervisor) canBind(nc *NetCall, t *task) bool {
-	if nc.Family == afUnix || nc.Addr.Port() == 0 || nc.Addr.Port() >= 1024 {
+// canBind: a socket of the address's family that has no port yet, and for a
+// privileged port CAP_NET_BIND_SERVICE (bind(2), ip(7)). A bind that fails
+// must not make somebody else's port the tree's own.
+func (s *supervisor) canBind(nc *NetCall, n *notification, t *task) bool {
+	if nc.Family == afUnix {
 		return true
 	}
-	return s.view.credsOf(t).has(unix.CAP_NET_BIND_SERVICE)
+	sock, err := copySocket(t.PID(), int(int32(n.args[0])))
+	if err != nil {
+		return err != unix.EBADF // any other says nothing about the call
+	}
+	defer unix.Close(sock)
+	if family, err := unix.GetsockoptInt(sock, unix.SOL_SOCKET, unix.SO_DOMAIN); err != nil || family != nc.Family {
+		return false
+	}
+	if nc.Type == unix.SOCK_STREAM || nc.Type == unix.SOCK_DGRAM {
+		if sa, err := unix.Getsockname(sock); err != nil || portOf(sa) != 0 {
+			return false
+		}
+	}
+	port := nc.Addr.Port()
+	return port == 0 || port >= 1024 || s.view.credsOf(t).has(unix.CAP_NET_BIND_SERVICE)
+}
+
+func portOf(sa unix.Sockaddr) int {
+	switch sa := sa.(type) {
+	case *unix.SockaddrInet4:
+		return sa.Port
+	case *unix.SockaddrInet6:
+		return sa.Port
+	}
+	return 0
 }
 
 // copySocket duplicates a descriptor of a process into gate.

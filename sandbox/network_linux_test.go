@@ -143,6 +143,19 @@ func netRows() []row {
 
 		{name: "bind tcp", guards: "bind(2)", act: binds(inet, stream, in4("127.0.0.1:0")), want: []string{"bind stream/6 127.0.0.1:0"}},
 		{name: "bind udp6", guards: "bind(2)", act: binds(inet6, dgram, in6("[::]:0")), want: []string{"bind dgram/17 [::]:0"}},
+		{name: "bind a second time", guards: "bind(2): EINVAL; the port is not the tree's", act: withSocket(inet, stream, 0, func(fd int) error {
+			a, b := in4("127.0.0.1:0"), in4("127.0.0.1:5432")
+			return then(sys("bind", fd, a, len(a)), sys("bind", fd, b, len(b)))()
+		}), err: unix.EINVAL, want: []string{"bind stream/6 127.0.0.1:0"}},
+		{name: "bind of another family", guards: "ip(7): EAFNOSUPPORT", act: binds(inet, stream, in6("[::1]:5432")), err: unix.EAFNOSUPPORT},
+		{name: "bind of no socket", guards: "bind(2): ENOTSOCK", act: withFD(".", unix.O_RDONLY, func(fd int) error {
+			a := in4("127.0.0.1:5432")
+			return sys("bind", fd, a, len(a))()
+		}), err: unix.ENOTSOCK},
+		{name: "bind of no descriptor", guards: "bind(2): EBADF", act: func() error {
+			a := in4("127.0.0.1:5432")
+			return sys("bind", 999, a, len(a))()
+		}, err: unix.EBADF},
 		{name: "bind abstract", guards: "unix(7)", act: binds(unix.AF_UNIX, stream, un("\x00gate-test-a")), want: []string{`bind unix "@gate-test-a"`}},
 		{name: "bind of a path in a missing directory", guards: "unix(7)", act: bindUnix("no/s"), err: unix.ENOENT},
 		{name: "netlink", guards: "netlink(7): talks to the kernel, and reaches nobody", act: withSocket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE, func(fd int) error {
