@@ -194,7 +194,7 @@ func writeError(path string, err error) error {
 	case errors.Is(err, fs.ErrNotExist):
 		e.Hint = "mkdir -p " + filepath.Dir(path)
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		e.Hint = "the disk is full; the old file, if there was one, is untouched"
+		e.Hint = "the disk is full: make room there, or name another place"
 	case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):
 		e.Hint = "the directory cannot be written; name another place"
 	}
