@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -101,7 +102,7 @@ func newRun(cfg Config) (*run, error) {
 	r.places = writeset.DefaultPlaces(getenv)
 	if r.ledger.HasAllowWrite {
 		if r.places, err = writeset.Places(r.ledger.AllowWrite, getenv); err != nil {
-			return nil, fmt.Errorf("allow_write: %w", err)
+			return nil, fmt.Errorf("%s: %w", cmp.Or(cfg.LedgerPath, "ledger"), err)
 		}
 	}
 	if r.aliases, err = gitAliases(cfg.Root); err != nil {
