@@ -20,6 +20,14 @@ import (
 // gate to stop, shows the status line, and writes the trace if there is to be
 // one.
 func (a *app) observe(cfg runner.Config, quiet bool, trace string) (*ledger.Record, error) {
+	var spool *traceFile
+	if trace != "" { // before signals are held: a pipe waits for its reader
+		var err error
+		if spool, err = newTraceFile(trace); err != nil {
+			return nil, err
+		}
+		cfg.Trace = spool.buf
+	}
 	signals, stop := stopRequests()
 	defer stop()
 	cfg.Signals = signals
@@ -28,19 +36,12 @@ func (a *app) observe(cfg runner.Config, quiet bool, trace string) (*ledger.Reco
 	if a.showsStatus(quiet) {
 		cfg.Status = line.update
 	}
-	if trace == "" {
-		record, err := a.execute(context.Background(), cfg)
-		line.close()
-		return record, err
-	}
-	spool, err := newTraceFile(trace)
-	if err != nil {
-		return nil, err
-	}
-	cfg.Trace = spool.buf
 	record, err := a.execute(context.Background(), cfg)
 	line.close()
-	if err = errors.Join(err, spool.finish()); err != nil {
+	if spool != nil {
+		err = errors.Join(err, spool.finish())
+	}
+	if err != nil {
 		return nil, err
 	}
 	return record, nil
