@@ -333,11 +333,12 @@ func (r *run) inherited(h *handler) {
 				h.gaps.add("inherited-file", "readlink "+name+": "+err.Error(), -1)
 				continue
 			}
-			h.writes.Record(writeset.Event{
-				Op: writeset.Modify, Call: name, Path: path,
-				Before: writeset.State{Exists: true, Dev: uint64(st.Dev), Ino: st.Ino, Nlink: uint64(st.Nlink)},
-			})
+			// Elsewhere it is the caller's own redirection, and no write of the suite's.
 			if _, inside := strings.CutPrefix(path, r.cfg.Root+"/"); inside {
+				h.writes.Record(writeset.Event{
+					Op: writeset.Modify, Call: name, Path: path,
+					Before: writeset.State{Exists: true, Dev: uint64(st.Dev), Ino: st.Ino, Nlink: uint64(st.Nlink)},
+				})
 				h.findings.add("inherited-file", name+" is a file of the repository, "+relative(r.cfg.Root, path)+", and so it counts as written; redirect it to a place outside", -1)
 			}
 		}

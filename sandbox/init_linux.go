@@ -357,8 +357,32 @@ func (r *reaper) all(sig syscall.Signal) {
 		_ = unix.Kill(-1, sig) // ESRCH: nobody is left
 		return
 	}
+	if sig == unix.SIGKILL {
+		r.halt()
+	}
 	for _, pid := range descendants(os.Getpid()) {
 		_ = unix.Kill(pid, sig) // it may have ended since it was listed
+	}
+}
+
+// haltRounds bounds the looks at a tree that forks faster than it is stopped.
+const haltRounds = 50
+
+// halt stops every process, until a look finds none that was not stopped: a
+// tree that forks without end would else be ahead of its list for ever.
+func (r *reaper) halt() {
+	stopped := map[int]bool{}
+	for range haltRounds {
+		fresh := false
+		for _, pid := range descendants(os.Getpid()) {
+			if !stopped[pid] {
+				stopped[pid], fresh = true, true
+				_ = unix.Kill(pid, unix.SIGSTOP) // it may have ended since it was listed
+			}
+		}
+		if !fresh {
+			return
+		}
 	}
 }
 
