@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -42,6 +43,11 @@ func repository(t *testing.T) (dir string) {
 // gate is the command, as testscript put it on PATH.
 func gate(t *testing.T, dir string, args ...string) *exec.Cmd {
 	t.Helper()
+	// What the caller of the tests ignores (nohup) gate would ignore as well; a
+	// signal that is handled here has its default again after exec.
+	handled := make(chan os.Signal, 1)
+	signal.Notify(handled, syscall.SIGINT, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(handled) })
 	cmd := exec.Command("gate", args...)
 	if cmd.Err != nil {
 		t.Fatal(cmd.Err)
