@@ -58,15 +58,17 @@ func dropBounding(root bool) error {
 	return nil
 }
 
-// dropCaps sets all capability sets of the calling thread to treeCaps (real
-// root) or to nothing. In Notify they stay as they are.
+// dropCaps leaves the calling thread treeCaps if it is root's, and nothing
+// otherwise. In Notify, root may have fewer to begin with; without this it
+// could mount on the host itself, which no path would show.
 func dropCaps(spec Spec) error {
-	if spec.Tier == Notify {
-		return nil
-	}
 	var keep uint64
 	if os.Geteuid() == 0 && spec.User == nil {
-		keep = capMask(treeCaps)
+		have, err := readStatus(unix.Gettid())
+		if err != nil {
+			return fmt.Errorf("read own capabilities: %w", err)
+		}
+		keep = capMask(treeCaps) & have.creds.caps
 	}
 	return setCaps(keep, keep, 0)
 }
