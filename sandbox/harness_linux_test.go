@@ -691,7 +691,9 @@ func asUser(t *testing.T, args ...string) *exec.Cmd {
 func foreign(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv(foreignEnv)
-	need(t, "files of another user (run the tests as root)", "none", dir != "")
+	if dir == "" { // only root can make them: root's run of the tests has this part
+		t.Skip("wanted files of another user, found none (run the tests as root)")
+	}
 	return dir
 }
 
