@@ -12,11 +12,12 @@ build:
 	CGO_ENABLED=0 $(GO) build $(VCS) -trimpath -o gate ./cmd/gate
 
 test:
-	$(GO) test ./...
+	$(GO) test -timeout 30m ./...
 
-# The race detector is the one place that needs a C compiler.
+# The race detector is the one place that needs a C compiler. It makes a run
+# many times slower, so the long tests are left to `make test`.
 race:
-	CGO_ENABLED=1 $(GO) test -race ./...
+	CGO_ENABLED=1 $(GO) test -race -short -timeout 30m ./...
 
 lint:
 	@unformatted=$$("$$($(GO) env GOROOT)/bin/gofmt" -l .) && if [ -n "$$unformatted" ]; then \
