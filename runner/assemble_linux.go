@@ -156,6 +156,13 @@ func (r *run) addCPU(rec *ledger.Record, exit sandbox.Exit) {
 	for _, n := range notes {
 		r.h.findings.add("cpu-witnesses", n, -1)
 	}
+	if lost := w.Killed + w.Misread; lost > 0 && w.Cgroup == nil {
+		// Nobody counted what these used after their last sample.
+		rec.Gaps = append(rec.Gaps, ledger.Gap{
+			Kind: "cpu-lost", Count: lost,
+			Detail: "processes that nobody waits for were killed or could not be read at their exit, and there is no cgroup to count them",
+		})
+	}
 }
 
 // readJournal merges what in-process interceptors wrote. The tree may have put
