@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -175,7 +176,7 @@ const maxShare = 50
 
 // Watch samples the descendants of the process root until ctx is done, then
 // once more, and calls report with the largest figure so far after each look.
-// It waits at least every between two looks, and longer where they are slow.
+// It waits at least every before each look, and longer where they are slow.
 // root is gate's own init: it waits for orphans, so what it has waited for
 // counts, and its own time does not. Cancel ctx when the tree is dead: what is
 // then missing and did not pass Exit was killed.
@@ -183,22 +184,22 @@ const maxShare = 50
 // An error says that /proc could not be read and the sampling has ended; the
 // budget is then enforced by nobody but RLIMIT_CPU.
 func (m *Meter) Watch(ctx context.Context, root int, every time.Duration, report func(Usage)) error {
-	for done := false; ; {
+	wait := every
+	for done := false; !done; {
+		select {
+		case <-ctx.Done():
+			done = true
+		case <-time.After(wait):
+		}
 		start := time.Now()
 		u, err := m.sample(context.WithoutCancel(ctx), root)
 		if err != nil {
 			return fmt.Errorf("sample the CPU time of the tree below process %d: %w", root, err)
 		}
 		report(u)
-		if done {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			done = true
-		case <-time.After(max(every, time.Since(start)*maxShare)):
-		}
+		wait = max(every, time.Since(start)*maxShare)
 	}
+	return nil
 }
 
 // sample adds up the tree once. gopsutil lists the processes; the line of each
@@ -334,12 +335,13 @@ func readStatus(tid int) (status, error) {
 // would double the cost of a sample.
 func readProc[T any](pid int, name string, parse func([]byte) (T, error)) (T, error) {
 	var none T
-	path := fmt.Sprintf("/proc/%d/%s", pid, name)
+	path := "/proc/" + strconv.Itoa(pid) + "/" + name
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return none, fmt.Errorf("open %s: %w", path, err)
 	}
-	var buf [4096]byte
+	buf := buffers.Get().(*[4096]byte)
+	defer buffers.Put(buf)
 	n, err := unix.Read(fd, buf[:])
 	if err := errors.Join(err, unix.Close(fd)); err != nil {
 		return none, fmt.Errorf("read %s: %w", path, err)
@@ -350,6 +352,9 @@ func readProc[T any](pid int, name string, parse func([]byte) (T, error)) (T, er
 	}
 	return v, nil
 }
+
+// buffers are for one file of /proc each; no parser keeps a part of one.
+var buffers = sync.Pool{New: func() any { return new([4096]byte) }}
 
 // gone says that a process ended before or while its file was read.
 func gone(err error) bool {

@@ -31,9 +31,17 @@ func parseStat(line []byte) (stat, error) {
 		return stat{}, fmt.Errorf("parse %q: no program name in parentheses", line)
 	}
 	const first, last = 3, 38
-	fields := bytes.Fields(line[i+1:])
-	if len(fields) <= last-first {
-		return stat{}, fmt.Errorf("parse %q: %d fields after the name, want at least %d", line, len(fields), last-first+1)
+	var fields [last - first + 1][]byte // no slice of its own: a sample reads every process of the host
+	n := 0
+	for field := range bytes.FieldsSeq(line[i+1:]) {
+		if n == len(fields) {
+			break
+		}
+		fields[n] = field
+		n++
+	}
+	if n < len(fields) {
+		return stat{}, fmt.Errorf("parse %q: %d fields after the name, want at least %d", line, n, len(fields))
 	}
 	var errs []error
 	number := func(field int) uint64 {
