@@ -77,7 +77,10 @@ type node struct {
 	dead    bool // removed, not here before, kept for what is below
 	movedTo bool // the directory was renamed away, and its entries went along
 	movedIn bool // a directory was renamed to here, and its entries came along
-	foreign bool // from outside, so nothing is known of these
+
+	// The renames that brought the directory from outside: what it holds made
+	// no call of its own.
+	brought tally
 }
 
 // tally sums up events.
@@ -417,7 +420,9 @@ func (r *Recorder) rename(e *Event) {
 			r.move(s, t, to)
 		}
 		t.movedIn = t.movedIn || e.Before.Dir
-		t.foreign = t.foreign || e.Before.Dir && !inFrom
+		if e.Before.Dir && !inFrom {
+			t.brought.hit(e)
+		}
 		r.book(&t.own, e)
 		r.revive(t)
 		t.fresh = true
@@ -463,7 +468,9 @@ func (r *Recorder) exchange(e *Event) {
 		if n != nil {
 			r.book(&n.own, e)
 			n.fresh = true
-			n.foreign = n.foreign || a == nil || b == nil
+			if a == nil || b == nil {
+				n.brought.hit(e)
+			}
 		}
 	}
 }
@@ -483,7 +490,8 @@ func (r *Recorder) move(s, t *node, at string) {
 	t.more, s.more = t.more+s.more, 0
 	t.busy = t.busy || s.busy
 	t.movedIn = t.movedIn || s.movedIn
-	t.foreign = t.foreign || s.foreign
+	t.brought.add(&s.brought)
+	s.brought = tally{}
 	for name, k := range s.kids {
 		to := t.kids[name]
 		if to == nil {
@@ -571,10 +579,7 @@ func (r *Recorder) book(t *tally, e *Event) {
 
 // add adds one tally of the tree to another.
 func (r *Recorder) add(to, from *tally) {
-	if from.count == 0 {
-		return
-	}
-	if to.count == 0 {
+	if to.count == 0 && from.count > 0 {
 		r.live.Add(1)
 	}
 	to.add(from)
@@ -600,6 +605,9 @@ func (t *tally) hit(e *Event) {
 }
 
 func (t *tally) add(from *tally) {
+	if from.count == 0 {
+		return
+	}
 	if t.count == 0 {
 		t.actor = from.actor
 	}

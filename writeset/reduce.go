@@ -183,26 +183,31 @@ func (f *finish) compare(changes []Change) {
 			f.protected[c.Path] = true
 		}
 		path := Quote(c.Path)
-		switch {
-		case f.rows[path] != nil:
-			f.rows[path].Snapshot = true
-		case entries[c.Path] && timesOnly(c.Before, c.After), f.explained(c):
-		case len(f.rows) >= f.cfg.Cap:
-			f.lost++
-		default:
-			f.row(path, c.Path).Snapshot = true
+		if f.rows[path] == nil {
+			ok, brought := f.explained(c)
+			switch {
+			case ok, entries[c.Path] && timesOnly(c.Before, c.After):
+				continue
+			case len(f.rows) >= f.cfg.Cap:
+				f.lost++
+				continue
+			case brought != nil:
+				f.row(path, c.Path).add(brought)
+			}
 		}
+		f.row(path, c.Path).Snapshot = true
 	}
 }
 
 // explained reports whether a change without an event on its own path follows
-// from events elsewhere.
-func (f *finish) explained(c Change) bool {
+// from events elsewhere. If it does not, since the path came from outside with
+// a directory above it, brought is the call that did it.
+func (f *finish) explained(c Change) (ok bool, brought *tally) {
 	n, rest := f.find(c.Path)
 	if g := firstMatch(f.cfg.Fold, c.Path); g >= 0 && f.over[g] > 0 && rest != "" {
-		return true // its events were counted, not kept
+		return true, nil // its events were counted, not kept
 	}
-	movedTo, movedIn, foreign := false, false, false
+	movedTo, movedIn := false, false
 	up := n
 	if rest == "" {
 		up = n.parent
@@ -212,20 +217,20 @@ func (f *finish) explained(c Change) bool {
 	for ; up != nil; up = up.parent {
 		movedTo = movedTo || up.movedTo
 		movedIn = movedIn || up.movedIn
-		foreign = foreign || up.foreign
+		if brought == nil && up.brought.count > 0 {
+			brought = &up.brought
+		}
 	}
 	switch {
 	case c.Kind == Removed:
-		return movedTo
-	case foreign:
-		return true
+		return movedTo, nil
 	case movedIn:
 		old, ok := f.origin(c.After)
-		return ok && f.follows(old, c.After, n)
+		return ok && f.follows(old, c.After, n), brought
 	case c.Kind == Changed:
-		return f.follows(c.Before, c.After, n)
+		return f.follows(c.Before, c.After, n), nil
 	}
-	return false
+	return false, nil
 }
 
 // follows reports whether what differs between two states of an entry is a

@@ -58,12 +58,15 @@ func TestNormalForm(t *testing.T) {
 
 		// Into and out of the repository.
 		{"comes in", []string{"$OUT/a"}, `rename $OUT/a a`, []string{"a x1 sw"}},
-		{"directory comes in", []string{"$OUT/d/a"}, `rename $OUT/d d`, []string{"d x1 sw"}},
+		{"directory comes in", []string{"$OUT/d/a"}, `rename $OUT/d d`, []string{"d x1 sw", "d/a x1 sw"}},
+		{"and is changed", []string{"$OUT/d/s/a", "$OUT/d/b"}, "rename $OUT/d d\nwrite d/b\nremove d/s/a\nrename d e", []string{"e x2 sw", "e/b x1 sw", "e/s x1 sw", "e/s/* x1 s"}},
 		{"goes out", []string{"a"}, `rename a $OUT/a`, []string{"a x1 sw"}},
+		{"directory goes out as it was", []string{"d/a", "d/s/b"}, "rename d $OUT/d", []string{"d x1 sw"}},
+		{"exchanged with one outside", []string{"d/a", "d/b", "$OUT/d/b", "$OUT/d/c"}, "exchange d $OUT/d", []string{"d x1 sw", "d/b x1 sw", "d/c x1 sw"}},
 		{"made here, goes out", []string{"d/"}, "create d/a\nrename d/a $OUT/a", []string{"d/* x2 s"}},
 		{"directory goes out", []string{"d/a"}, "create d/b\nwrite d/a\nrename d $OUT/d", []string{"* x1 s", "d x1 sw", "d/a x1 sw"}},
 
-		{"directory goes out, is changed there and comes back", []string{"d/a", "d/b"}, "rename d $OUT/d\nwrite $OUT/d/a\nrename $OUT/d e", []string{"d x1 sw", "e x1 sw"}},
+		{"directory goes out, is changed there and comes back", []string{"d/a", "d/b"}, "rename d $OUT/d\nwrite $OUT/d/a\nrename $OUT/d e", []string{"d x1 sw", "e x1 sw", "e/a x1 sw"}},
 
 		// Hard links.
 		{"link", []string{"a"}, `link a b`, []string{"a x1 sw", "b x1 sw"}},

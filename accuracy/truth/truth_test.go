@@ -110,6 +110,7 @@ func TestWrites(t *testing.T) {
 		{"a directory with what is in it", "1 mkdir(\"t\", 0777) = 0\n1 mkdir(\"t/e\", 0777) = 0\n1 rename(\"t\", \"d\") = 0", nil, paths{"d/", "d/e/"}, paths{"d", "d/e"}},
 		{"moved out", "1 mkdir(\"d/x\", 0777) = 0\n1 rename(\"d/x\", \"/tmp/y\") = 0", paths{"d/"}, paths{"d/"}, paths{"d/*"}},
 		{"moved in", `1 rename("/tmp/y", "a") = 0`, nil, paths{"a"}, paths{"a"}},
+		{"a directory moved in with what is in it", "1 rename(\"/tmp/y\", \"a\") = 0\n1 rename(\"a\", \"b\") = 0", nil, paths{"b/", "b/x/", "b/x/f"}, paths{"b", "b/x", "b/x/f"}},
 		{"exchanged", `1 renameat2(AT_FDCWD</r>, "a", AT_FDCWD</r>, "b", RENAME_EXCHANGE) = 0`, paths{"a", "b"}, paths{"a", "b"}, paths{"a", "b"}},
 		{"exchanged with a temporary file", "1 mkdir(\"t\", 0777) = 0\n1 renameat2(AT_FDCWD</r>, \"t\", AT_FDCWD</r>, \"a\", RENAME_EXCHANGE) = 0\n1 unlink(\"t\") = 0", paths{"a"}, paths{"a/"}, paths{"*", "a"}},
 

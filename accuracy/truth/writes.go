@@ -11,7 +11,8 @@ import (
 // node is one file from the call that made it to the call that removed it,
 // whatever it was called in between.
 type node struct {
-	path string // the last it had inside the repository, relative
+	path    string // the last it had inside the repository, relative
+	brought bool   // a rename put it here from outside, with all that it held
 }
 
 // writes collects touched paths, relative to the repository.
@@ -58,6 +59,9 @@ func (w *writes) rename(from, to string) {
 		w.live[n.path] = n
 	}
 	w.touch(to)
+	if from == "" {
+		w.live[to].brought = true
+	}
 }
 
 // exchange swaps two paths with all below them.
@@ -116,7 +120,22 @@ func (w *writes) rows(before, after tree.Listing) map[string]bool {
 			rows[trace(n.path, after)] = true
 		}
 	}
+	for p := range after {
+		if _, was := before[p]; !was && w.below(p) {
+			rows[quote(p)] = true
+		}
+	}
 	return rows
+}
+
+// below tells whether p came with a directory from outside.
+func (w *writes) below(p string) bool {
+	for dir := path.Dir(p); dir != "."; dir = path.Dir(dir) {
+		if n := w.live[dir]; n != nil && n.brought {
+			return true
+		}
+	}
+	return false
 }
 
 // trace is the row of a path that left none.
