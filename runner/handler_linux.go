@@ -197,7 +197,7 @@ func transportOf(c *sandbox.NetCall) (egress.Transport, string) {
 	return egress.Unknown, ""
 }
 
-func (h *handler) SigChild(tid int, ignored bool) { h.cpu.SigChild(tid, ignored) }
+func (h *handler) SigChild(tid int, ignored, noWait bool) { h.cpu.SigChild(tid, ignored, noWait) }
 
 func (h *handler) Exit(tid int) {
 	h.exits++

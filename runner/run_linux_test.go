@@ -282,6 +282,41 @@ func TestCPU(t *testing.T) {
 	}
 }
 
+// A process inherits SA_NOCLDWAIT by fork, and nothing shows that it has it.
+func TestInheritedNoChildWait(t *testing.T) {
+	const code = `
+import ctypes, os, sys, time
+action = ctypes.create_string_buffer(152)  # struct sigaction of the C library
+action[136] = 2                            # sa_flags = SA_NOCLDWAIT
+assert ctypes.CDLL(None).sigaction(17, action, None) == 0
+def orphaned():
+    try:
+        os.wait()
+    except ChildProcessError:
+        return
+    sys.exit("a child was waited for")
+if os.fork() == 0:
+    for _ in range(4):
+        if os.fork() == 0:
+            while time.process_time() < 0.06:
+                pass
+            with open(sys.argv[1], "a") as f:
+                print(int(os.times().user * 1e9), file=f)
+            os._exit(0)
+        orphaned()
+    os._exit(0)
+orphaned()
+`
+	eachTier(t, func(t *testing.T, tier string) {
+		file := filepath.Join(t.TempDir(), "used")
+		r := gate(t, tier, repository(t), nil, []string{needProgram(t, "python3"), "-c", code, file}, nil)
+		// A cgroup would make up for what was not seen, so that figure is not asked.
+		if want := told(t, file).Seconds(); r.Exit != 0 || r.CPU.AutoReaped < want-0.05 {
+			t.Errorf("exit %d, %.3f s of children that were reaped automatically, want at least %.3f s", r.Exit, r.CPU.AutoReaped, want)
+		}
+	})
+}
+
 // Runs that do not end by themselves.
 func TestLimits(t *testing.T) {
 	shell := []string{"/bin/sh", "-c", "while :; do :; done"}

@@ -25,18 +25,29 @@ import (
 // if its parent ignores SIGCHLD or has set SA_NOCLDWAIT for it (wait(2),
 // NOTES). Everything that the child had waited for is lost with it.
 //
-// Not seen: a parent that inherits SA_NOCLDWAIT by fork and never calls
-// sigaction or execve itself, and a thread that ends its process by the bare
-// exit call. Their children's time is in the samples and in the cgroup alone.
+// A process inherits SA_NOCLDWAIT by fork. That is not shown anywhere, so every
+// process of a program in which somebody has ever asked for it, and that has
+// not called sigaction itself, counts as one that has it: at worst a child is
+// counted twice.
+//
+// Not seen: a thread that ends its process by the bare exit call. Its time is
+// in the samples and in the cgroup alone.
 type Meter struct {
 	armed atomic.Bool // somebody in the tree has ever asked for automatic reaping
 
 	mu      sync.Mutex
-	noWait  map[int]uint64 // processes that asked for it -> stat.stack then, so that an execve is noticed
-	carried map[int]Usage  // what exited children leave with a process that is to wait for them
-	wards   map[int]ward   // processes that no wait4 will return
-	order   []int          // the tree as it was last read, parents first
+	actions map[int]action  // processes -> the last that they asked for
+	noWait  map[uint64]bool // stat.stack of the programs in which SA_NOCLDWAIT was asked for
+	carried map[int]Usage   // what exited children leave with a process that is to wait for them
+	wards   map[int]ward    // processes that no wait4 will return
+	order   []int           // the tree as it was last read, parents first
 	seen    Metered
+}
+
+// action is what a process asked to be done about SIGCHLD.
+type action struct {
+	stack  uint64 // stat.stack then, so that an execve is noticed, which drops SA_NOCLDWAIT
+	noWait bool   // SA_NOCLDWAIT
 }
 
 // ward is a process that the kernel will reap.
@@ -48,33 +59,32 @@ type ward struct {
 }
 
 // SigChild takes note that the thread tid is about to set its process's
-// SIGCHLD action; ignored says that it is SIG_IGN or has SA_NOCLDWAIT.
-func (m *Meter) SigChild(tid int, ignored bool) {
-	if !ignored && !m.armed.Load() {
+// SIGCHLD action: to SIG_IGN, with SA_NOCLDWAIT, or with neither.
+func (m *Meter) SigChild(tid int, ignored, noWait bool) {
+	if !ignored && !noWait && !m.armed.Load() {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.armed.Store(true)
-	if err := m.sigChild(tid, ignored); err != nil {
+	if err := m.sigChild(tid, noWait); err != nil {
 		m.misread(err)
 	}
 }
 
-func (m *Meter) sigChild(tid int, ignored bool) error {
+func (m *Meter) sigChild(tid int, noWait bool) error {
 	st, err := readStatus(tid)
 	if err != nil {
 		return err
-	}
-	if !ignored {
-		delete(m.noWait, st.process)
-		return nil
 	}
 	s, err := readStat(st.process)
 	if err != nil {
 		return err
 	}
-	set(&m.noWait, st.process, s.stack)
+	set(&m.actions, st.process, action{s.stack, noWait})
+	if noWait && s.stack != 0 {
+		set(&m.noWait, s.stack, true)
+	}
 	return nil
 }
 
@@ -145,15 +155,17 @@ func (m *Meter) unwaited(s stat) (bool, error) {
 	if st.ignored&(1<<(unix.SIGCHLD-1)) != 0 {
 		return true, nil
 	}
-	asked, ok := m.noWait[s.parent]
-	if !ok {
+	if len(m.noWait) == 0 {
 		return false, nil
 	}
 	parent, err := readStat(s.parent)
 	if gone(err) {
 		return false, nil
 	}
-	return parent.stack == asked, err // execve drops SA_NOCLDWAIT
+	if last, ok := m.actions[s.parent]; ok && last.stack == parent.stack {
+		return last.noWait, err
+	}
+	return m.noWait[parent.stack], err
 }
 
 func (m *Meter) misread(err error) {
@@ -300,7 +312,7 @@ func (m *Meter) settle(root int, tree map[int]stat) error {
 		}
 	}
 	maps.DeleteFunc(m.carried, func(pid int, _ Usage) bool { return dead(pid) })
-	maps.DeleteFunc(m.noWait, func(pid int, _ uint64) bool { return dead(pid) })
+	maps.DeleteFunc(m.actions, func(pid int, _ action) bool { return dead(pid) })
 	return nil
 }
 

@@ -16,7 +16,7 @@ import (
 func sandbox(m *Meter) func(root, pid int, call string) bool {
 	return func(_, pid int, call string) bool {
 		if call == "sigchld" {
-			m.SigChild(pid, true)
+			m.SigChild(pid, true, true)
 		} else {
 			m.Exit(pid)
 		}
@@ -75,7 +75,7 @@ func TestKilledBelowAParentThatIgnores(t *testing.T) {
 	exits := 0
 	kill := func(root, pid int, call string) bool {
 		if call == "sigchld" {
-			m.SigChild(pid, true)
+			m.SigChild(pid, true, true)
 			return true
 		}
 		if exits++; exits > 1 {
@@ -189,7 +189,7 @@ func TestParentsFirst(t *testing.T) {
 func TestMisreadIsCounted(t *testing.T) {
 	var m Meter
 	m.Exit(math.MaxInt32) // not armed: not even looked at
-	m.SigChild(os.Getpid(), true)
+	m.SigChild(os.Getpid(), true, false)
 	m.Exit(math.MaxInt32)
 	if got := m.Metered(); got.Misread != 1 || !gone(got.Err) {
 		t.Errorf("Misread = %d, Err = %v, want 1 and the reason", got.Misread, got.Err)
@@ -206,7 +206,7 @@ func BenchmarkExit(b *testing.B) {
 	})
 	b.Run("somebody does", func(b *testing.B) {
 		var m Meter
-		m.SigChild(pid, true)
+		m.SigChild(pid, true, true)
 		for b.Loop() {
 			m.Exit(pid)
 		}

@@ -18,7 +18,7 @@ func Of(pid int) (Usage, error) {
 type Meter struct{}
 
 // SigChild is never called where nothing is trapped.
-func (*Meter) SigChild(tid int, ignored bool) {}
+func (*Meter) SigChild(tid int, ignored, noWait bool) {}
 
 // Exit is never called where nothing is trapped.
 func (*Meter) Exit(tid int) {}

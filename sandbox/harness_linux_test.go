@@ -213,8 +213,8 @@ func netLine(r *recorder, c *NetCall) string {
 
 // SigChild is told for every action of a Go program's runtime as well; only
 // what makes children vanish is of interest.
-func (r *recorder) SigChild(tid int, ignored bool) {
-	if ignored {
+func (r *recorder) SigChild(tid int, ignored, noWait bool) {
+	if ignored || noWait {
 		r.add("children are reaped automatically")
 	}
 }

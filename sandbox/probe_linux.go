@@ -117,7 +117,7 @@ func (s *sighting) File(c *FileCall, _ Caller) {
 }
 func (s *sighting) Connect(*NetCall, Caller) Answer { return Answer{} }
 func (s *sighting) Bind(*NetCall, Caller)           {}
-func (s *sighting) SigChild(int, bool)              {}
+func (s *sighting) SigChild(int, bool, bool)        {}
 func (s *sighting) Exit(int)                        {}
 func (s *sighting) Refused(string, string, Caller)  {}
 func (s *sighting) Gap(kind, detail string)         { s.gap = kind + ": " + detail }

@@ -178,8 +178,8 @@ type Handler interface {
 	File(c *FileCall, who Caller)
 	Connect(c *NetCall, who Caller) Answer
 	Bind(c *NetCall, who Caller)
-	// SigChild: the thread's process sets SIGCHLD to be ignored (or SA_NOCLDWAIT), or to anything else.
-	SigChild(tid int, ignored bool)
+	// SigChild: the thread's process sets the action for SIGCHLD, to SIG_IGN, with SA_NOCLDWAIT, or with neither.
+	SigChild(tid int, ignored, noWait bool)
 	// Exit: the thread's process is about to end by exit_group.
 	Exit(tid int)
 	// Refused: a call that gate cannot observe was refused; label is "io_uring", "i386", "x32".

@@ -316,8 +316,8 @@ func (s *supervisor) sigaction(n *notification, t *task) error {
 		return nil
 	}
 	const sigIgn, saNoCldWait = 1, 2
-	ignored := binary.NativeEndian.Uint64(b[:]) == sigIgn || binary.NativeEndian.Uint64(b[8:])&saNoCldWait != 0
-	s.handler.SigChild(t.tid, ignored)
+	handler, flags := binary.NativeEndian.Uint64(b[:]), binary.NativeEndian.Uint64(b[8:])
+	s.handler.SigChild(t.tid, handler == sigIgn, flags&saNoCldWait != 0)
 	return nil
 }
 
