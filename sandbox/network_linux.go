@@ -226,7 +226,32 @@ func (s *supervisor) canBind(nc *NetCall, n *notification, t *task) bool {
 		}
 	}
 	port := nc.Addr.Port()
-	return port == 0 || port >= 1024 || s.view.credsOf(t).has(unix.CAP_NET_BIND_SERVICE)
+	if port != 0 && port < 1024 && !s.view.credsOf(t).has(unix.CAP_NET_BIND_SERVICE) {
+		return false
+	}
+	return s.tier == Namespace || port == 0 || free(sock, nc)
+}
+
+// free tries a bind on a socket like the caller's, and gives the address back at
+// once: on the host it may be somebody else's (EADDRINUSE), or nobody's here
+// (EADDRNOTAVAIL).
+func free(like int, nc *NetCall) bool {
+	trial, err := unix.Socket(nc.Family, nc.Type|unix.SOCK_CLOEXEC, nc.Protocol)
+	if err != nil {
+		return true // says nothing about the call
+	}
+	defer unix.Close(trial)
+	for _, o := range [][2]int{
+		{unix.SOL_SOCKET, unix.SO_REUSEADDR}, {unix.SOL_SOCKET, unix.SO_REUSEPORT},
+		{unix.SOL_IP, unix.IP_FREEBIND}, {unix.SOL_IPV6, unix.IPV6_V6ONLY},
+	} {
+		if v, err := unix.GetsockoptInt(like, o[0], o[1]); err == nil && v != 0 {
+			_ = unix.SetsockoptInt(trial, o[0], o[1], v) // without it the trial fails sooner
+		}
+	}
+	addr := encodeAddress(nc.Addr, nc.Family)
+	_, _, errno := unix.Syscall(unix.SYS_BIND, uintptr(trial), uintptr(unsafe.Pointer(&addr[0])), uintptr(len(addr)))
+	return errno != unix.EADDRINUSE && errno != unix.EADDRNOTAVAIL
 }
 
 func portOf(sa unix.Sockaddr) int {

@@ -147,6 +147,18 @@ func netRows() []row {
 			a, b := in4("127.0.0.1:0"), in4("127.0.0.1:5432")
 			return then(sys("bind", fd, a, len(a)), sys("bind", fd, b, len(b)))()
 		}), err: unix.EINVAL, want: []string{"bind stream/6 127.0.0.1:0"}},
+		{name: "bind of a port that is taken", guards: "bind(2): EADDRINUSE; on the host it may be anybody's", only: string(Notify), act: withSocket(inet, stream, 0, func(fd int) error {
+			a := in4("127.0.0.1:0")
+			if err := sys("bind", fd, a, len(a))(); err != nil {
+				return err
+			}
+			sa, err := unix.Getsockname(fd)
+			if err != nil {
+				return err
+			}
+			return binds(inet, stream, in4(fmt.Sprint("127.0.0.1:", portOf(sa))))()
+		}), err: unix.EADDRINUSE, want: []string{"bind stream/6 127.0.0.1:0"}},
+		{name: "bind of nobody's address", guards: "bind(2): EADDRNOTAVAIL", act: binds(inet, stream, in4("192.0.2.1:5432")), err: unix.EADDRNOTAVAIL},
 		{name: "bind of another family", guards: "ip(7): EAFNOSUPPORT", act: binds(inet, stream, in6("[::1]:5432")), err: unix.EAFNOSUPPORT},
 		{name: "bind of no socket", guards: "bind(2): ENOTSOCK", act: withFD(".", unix.O_RDONLY, func(fd int) error {
 			a := in4("127.0.0.1:5432")
