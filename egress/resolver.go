@@ -158,6 +158,36 @@ type answer struct {
 	full   bool
 }
 
+// Question reads the query of a client that gets no answer. Its outcome is
+// NoSuchName, or Malformed if the message is no query with one question.
+func Question(message []byte) Lookup {
+	var p dnsmessage.Parser
+	header, err := p.Start(message)
+	if err != nil || header.Response {
+		return Lookup{Outcome: Malformed}
+	}
+	question, err := onlyQuestion(&p, header)
+	if err != nil {
+		return Lookup{Outcome: Malformed}
+	}
+	return Lookup{Name: canonicalName(question.Name.String()), Type: typeName(question.Type), Outcome: NoSuchName}
+}
+
+// onlyQuestion reads the question section of a started message.
+func onlyQuestion(p *dnsmessage.Parser, header dnsmessage.Header) (dnsmessage.Question, error) {
+	question, err := p.Question()
+	if err != nil {
+		return question, err
+	}
+	if _, more := p.Question(); more != dnsmessage.ErrSectionDone {
+		return question, errors.New("more than one question")
+	}
+	if header.OpCode != 0 || question.Name.Length < 1 {
+		return question, errors.New("no query for a name")
+	}
+	return question, nil
+}
+
 // reply journals a query and gives the message to send back, or nil for none.
 func (r *Resolver) reply(query []byte, client netip.AddrPort) []byte {
 	var p dnsmessage.Parser
@@ -166,13 +196,8 @@ func (r *Resolver) reply(query []byte, client netip.AddrPort) []byte {
 		r.journal(Lookup{Client: client, Outcome: Malformed})
 		return nil
 	}
-	question, err := p.Question()
-	if err == nil {
-		if _, more := p.Question(); more != dnsmessage.ErrSectionDone {
-			err = errors.New("more than one question")
-		}
-	}
-	if err != nil || header.OpCode != 0 || question.Name.Length < 1 {
+	question, err := onlyQuestion(&p, header)
+	if err != nil {
 		r.journal(Lookup{Client: client, Outcome: Malformed})
 		return pack(header, nil, answer{code: dnsmessage.RCodeFormatError}, false)
 	}

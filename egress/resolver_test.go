@@ -56,6 +56,30 @@ func packed(t testing.TB, m dnsmessage.Message) []byte {
 	return b
 }
 
+func TestQuestion(t *testing.T) {
+	two := question("a.example.com.", dnsmessage.TypeA)
+	two.Questions = append(two.Questions, two.Questions[0])
+	answer := question("a.example.com.", dnsmessage.TypeA)
+	answer.Response = true
+	for _, tt := range []struct {
+		name string
+		in   []byte
+		want Lookup
+	}{
+		{"a query", packed(t, question("Files.Example.COM.", dnsmessage.TypeAAAA)), Lookup{Name: "files.example.com", Type: "AAAA", Outcome: NoSuchName}},
+		{"two questions", packed(t, two), Lookup{Outcome: Malformed}},
+		{"an answer", packed(t, answer), Lookup{Outcome: Malformed}},
+		{"no DNS", []byte("x"), Lookup{Outcome: Malformed}},
+		{"nothing", nil, Lookup{Outcome: Malformed}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, Question(tt.in)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestAnswers(t *testing.T) {
 	const ip6 = "1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.2.0.0.0.1.0.0.2.ip6.arpa."
 	tests := []struct {

@@ -93,6 +93,31 @@ func causes() []cause {
 	}
 }
 
+// gapAdvice says what to do about a gap of a kind.
+func gapAdvice(kind string) string {
+	switch kind {
+	case "write-cap":
+		return "fold the directory that holds so many, or have the suite make them below $TMPDIR"
+	case "outside-cap":
+		return "have the suite write below $TMPDIR, or list the place in allow_write"
+	case "net-cap", "name-cap", "bind-cap":
+		return "no suite needs so many: look in the record for what makes them"
+	case "packet-drops":
+		return "run again with less at work here; if it comes again, find what floods the network"
+	case "cpu-lost":
+		return "run as root or where gate may make a cgroup, which counts what nobody waits for"
+	case "egress-log":
+		return "mend the adapter that writes GATE_EGRESS_LOG: one {\"dest\":\"host:port\"} a line"
+	case "inherited-file":
+		return "redirect the output to a place outside the repository"
+	case "unreadable-directory":
+		return "have the suite leave its directories readable"
+	case "own-network", "foreign-mount", "unnamed-path":
+		return "no namespace or mount of the suite's own can be looked into: run that test elsewhere, or as a user who may not make them"
+	}
+	return "run again; if it comes again, gate doctor says what this host lacks"
+}
+
 // explain gives the likely cause of a drift, by a table, and what to do about it.
 func explain(table []cause, d Drift) (text, do string) {
 	for _, c := range table {

@@ -174,7 +174,7 @@ func (c *comparison) run() {
 		c.reason("record", fmt.Sprintf("%s: %s", key, msg), "run again; a record is never edited")
 	}
 	for _, g := range r.Gaps {
-		c.reason("gap", g.Kind+": "+g.Detail, "gate doctor says what this host lacks")
+		c.reason("gap", g.Kind+": "+g.Detail, gapAdvice(g.Kind))
 	}
 	if r.Interrupted != "" {
 		c.reason("interrupted", "the run was ended by "+r.Interrupted, "run again")

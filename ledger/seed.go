@@ -113,7 +113,7 @@ func usable(r *Record, op, name string) error {
 	case r.Exit != 0:
 		return refuse(fmt.Sprintf("the command failed with status %d", r.Exit), "only a run that passes can be accepted")
 	case len(r.Gaps) > 0:
-		return refuse("not everything was observed: "+r.Gaps[0].Kind+": "+r.Gaps[0].Detail, "gate doctor says what this host lacks")
+		return refuse("not everything was observed: "+r.Gaps[0].Kind+": "+r.Gaps[0].Detail, gapAdvice(r.Gaps[0].Kind))
 	case r.PositiveControl != nil && r.PositiveControl.Passed != r.PositiveControl.Total:
 		return refuse("a positive control failed: the detector is blind", "gate doctor")
 	case r.LedgerFile != nil && r.LedgerFile.Changed:

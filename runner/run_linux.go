@@ -360,7 +360,7 @@ func (r *run) record(ctx context.Context) (*ledger.Record, error) {
 	rec := &ledger.Record{
 		Version: ledger.Version, Gate: r.cfg.Version, Command: r.cfg.Command, Dir: relative(r.cfg.Root, r.cfg.Dir),
 		Evidence: string(r.tier), Mode: or(r.cfg.Mode, ledger.Enforce), CPUBudget: r.ledger.CPUBudget,
-		Fold: append([]string{}, r.ledger.Fold...), Host: host(),
+		Fold: append([]string{}, r.ledger.Fold...), Host: host(r.cfg.Env),
 		Started: time.Now(),
 	}
 	w, err := r.watch(ctx)
@@ -398,9 +398,12 @@ func (r *run) record(ctx context.Context) (*ledger.Record, error) {
 	return rec, r.assemble(ctx, rec, exit)
 }
 
-// host says where the run takes place.
-func host() ledger.Host {
+// host says where the run takes place, and as whom.
+func host(env []string) ledger.Host {
 	h := ledger.Host{OS: runtime.GOOS, Arch: runtime.GOARCH, UID: os.Getuid()}
+	if u := sudoUser(env); u != nil {
+		h.UID = int(u.UID)
+	}
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {
 		h.Kernel = unix.ByteSliceToString(u.Release[:])

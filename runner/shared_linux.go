@@ -12,8 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/net/dns/dnsmessage"
-
 	"github.com/org/gate/egress"
 	"github.com/org/gate/ledger"
 	"github.com/org/gate/sandbox"
@@ -95,14 +93,8 @@ func (s *shared) lookup(c *sandbox.NetCall, actor func() int) sandbox.Answer {
 	if c.Call == "connect" {
 		return sandbox.Answer{Redirect: s.resolver}
 	}
-	l := egress.Lookup{Outcome: egress.Malformed, Actor: actor}
-	var p dnsmessage.Parser
-	if _, err := p.Start(c.Payload); err == nil {
-		if q, err := p.Question(); err == nil {
-			l.Name = strings.ToLower(strings.TrimSuffix(q.Name.String(), "."))
-			l.Type, l.Outcome = strings.TrimPrefix(q.Type.String(), "Type"), egress.NoSuchName
-		}
-	}
+	l := egress.Question(c.Payload)
+	l.Actor = actor
 	s.journal(l)
 	return sandbox.Answer{Errno: int(syscall.ECONNREFUSED)}
 }
