@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/org/gate/accuracy/netns"
+	"github.com/org/gate/internal/need"
 )
 
 // TestMain lets the test binary be the init of its own namespaces.
@@ -25,25 +26,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// need skips the test where a program is missing, and fails it where
-// GATE_MUST_WORK=1 says that nothing may be. The harness is for root: an
-// ordinary user's run of the tests leaves it to root's.
-func need(t *testing.T, programs ...string) {
+// needs is for what the harness makes namespaces and runs programs for.
+func needs(t *testing.T, programs ...string) {
 	t.Helper()
-	missing := func(wanted, found string) {
-		t.Helper()
-		if os.Getenv("GATE_MUST_WORK") == "1" {
-			t.Fatalf("wanted %s, found %s", wanted, found)
-		}
-		t.Skipf("wanted %s, found %s", wanted, found)
-	}
-	if os.Getuid() != 0 {
-		t.Skip("wanted root, found an ordinary user")
-	}
+	need.Root(t)
 	for _, p := range programs {
-		if _, err := exec.LookPath(p); err != nil {
-			missing(p, err.Error())
-		}
+		need.Program(t, p)
 	}
 }
 
@@ -163,7 +151,7 @@ int main(void) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			need(t, "strace", "ip", tt.tool)
+			needs(t, "strace", "ip", tt.tool)
 			s := repository(t)
 			s.command = program(t, tt.tool, tt.text)
 			r, err := s.measure(context.Background())
@@ -235,7 +223,7 @@ func names(t *testing.T, dir string) []string {
 
 // TestRun compares with a stand-in for gate that leaves a given record.
 func TestRun(t *testing.T) {
-	need(t, "strace", "ip", "sh")
+	needs(t, "strace", "ip", "sh")
 	tests := []struct {
 		name   string
 		record string
@@ -282,7 +270,7 @@ func TestRun(t *testing.T) {
 }
 
 func TestOneAtATime(t *testing.T) {
-	need(t)
+	need.Root(t)
 	s := repository(t)
 	s.command = []string{"true"}
 	unlock, err := lock(s.root)

@@ -11,20 +11,9 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-)
 
-// need skips a test that lacks a feature of the host, and fails it where
-// everything has to work.
-func need(t *testing.T, wanted string, found error) {
-	t.Helper()
-	if found == nil {
-		return
-	}
-	if os.Getenv("GATE_MUST_WORK") == "1" {
-		t.Fatalf("wanted %s, found: %v", wanted, found)
-	}
-	t.Skipf("wanted %s, found: %v", wanted, found)
-}
+	"github.com/org/gate/internal/need"
+)
 
 const inNamespace = "GATE_EGRESS_TEST_IN_NAMESPACE"
 
@@ -46,7 +35,7 @@ func TestReadPackets(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
-		need(t, "a user and network namespace", err)
+		need.Success(t, "a user and network namespace", err)
 	}
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/org/gate/internal/need"
 	"github.com/org/gate/ledger"
 	"github.com/org/gate/sandbox"
 )
@@ -35,7 +36,7 @@ func wantLines(t *testing.T, what string, got, want []string) {
 // What reaches out, and how it is told.
 func TestNetRows(t *testing.T) {
 	python := func(code string) func(t *testing.T) []string {
-		return func(t *testing.T) []string { return []string{needProgram(t, "python3"), "-c", code} }
+		return func(t *testing.T) []string { return []string{need.Program(t, "python3"), "-c", code} }
 	}
 	our := func(args ...string) func(t *testing.T) []string {
 		return func(t *testing.T) []string { return suite(args...) }
@@ -56,7 +57,7 @@ func TestNetRows(t *testing.T) {
 		{"own server", "loopback served from inside the tree", our("echo"), nil, nil},
 		{"nobody's port", "a loopback port that nothing in the tree ever bound", our("dial", "tcp", "127.0.0.1:5432"), []string{"127.0.0.1:5432 by syscall+packet"}, []string{"127.0.0.1:5432 by syscall"}},
 		{"curl", "the C library's resolver, and a probe for the local address of each answer", func(t *testing.T) []string {
-			return []string{needProgram(t, "curl"), "-s", "--max-time", "5", "https://files.example.com/", "-o", "/dev/null"}
+			return []string{need.Program(t, "curl"), "-s", "--max-time", "5", "https://files.example.com/", "-o", "/dev/null"}
 		}, []string{"files.example.com:443 by syscall+packet"}, []string{"files.example.com:443 by syscall"}},
 		{"address sorting", "RFC 6724: getaddrinfo(3) connects UDP sockets that send nothing", python("import socket; print(len(socket.getaddrinfo('files.example.com', 443)) > 0)"),
 			[]string{"dns:files.example.com by resolver"}, []string{"dns:files.example.com by resolver"}},
@@ -144,7 +145,7 @@ func TestDoors(t *testing.T) {
 	} {
 		t.Run(strings.ReplaceAll(tt.name, " ", "_"), func(t *testing.T) {
 			if tt.dial == "" {
-				need(t, "IPv6 on the host's loopback", "none", false)
+				need.That(t, false, "IPv6 on the host's loopback", "none")
 			}
 			eachTier(t, func(t *testing.T, tier string) {
 				allow := tt.allow
@@ -194,14 +195,14 @@ func TestPostgreSQL(t *testing.T) {
 		return
 	}
 	bins, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
-	need(t, "PostgreSQL's server programs", fmt.Sprint(bins, err), len(bins) > 0)
+	need.That(t, len(bins) > 0, "PostgreSQL's server programs", fmt.Sprint(bins, err))
 	bin := filepath.Dir(bins[len(bins)-1])
-	psql := needProgram(t, "psql")
+	psql := need.Program(t, "psql")
 	who, err := user.Current()
 	if err == nil && who.Uid == "0" { // it refuses to run as root
 		who, err = user.Lookup("postgres")
 	}
-	need(t, "a user for the server", fmt.Sprint(err), err == nil)
+	need.Success(t, "a user for the server", err)
 	dir, err := os.MkdirTemp("", "gate-pg-")
 	if err != nil {
 		t.Fatal(err)
@@ -309,7 +310,7 @@ orphaned()
 `
 	eachTier(t, func(t *testing.T, tier string) {
 		file := filepath.Join(t.TempDir(), "used")
-		r := gate(t, tier, repository(t), nil, []string{needProgram(t, "python3"), "-c", code, file}, nil)
+		r := gate(t, tier, repository(t), nil, []string{need.Program(t, "python3"), "-c", code, file}, nil)
 		// A cgroup would make up for what was not seen, so that figure is not asked.
 		if want := told(t, file).Seconds(); r.Exit != 0 || r.CPU.AutoReaped < want-0.05 {
 			t.Errorf("exit %d, %.3f s of children that were reaped automatically, want at least %.3f s", r.Exit, r.CPU.AutoReaped, want)
@@ -536,7 +537,7 @@ func TestAsOrdinaryUser(t *testing.T) {
 		return // this is that run
 	}
 	nobody, err := user.Lookup("nobody")
-	need(t, "the user nobody", fmt.Sprint(err), err == nil)
+	need.Success(t, "the user nobody", err)
 	uid, _ := strconv.Atoi(nobody.Uid)
 	home, err := os.MkdirTemp("", "gate-user-")
 	if err != nil {

@@ -364,26 +364,6 @@ func actHold([]string) error {
 	select {}
 }
 
-// need skips a test that cannot run here, and says why. Where
-// GATE_MUST_WORK=1 that is a failure.
-func need(t testing.TB, wanted, found string, ok bool) {
-	t.Helper()
-	if ok {
-		return
-	}
-	if os.Getenv("GATE_MUST_WORK") == "1" {
-		t.Fatalf("wanted %s, found %s", wanted, found)
-	}
-	t.Skipf("wanted %s, found %s", wanted, found)
-}
-
-func needProgram(t testing.TB, name string) string {
-	t.Helper()
-	path, err := exec.LookPath(name)
-	need(t, name, fmt.Sprint(err), err == nil)
-	return path
-}
-
 var tiers = []string{ledger.TierNamespace, ledger.TierNotify}
 
 func eachTier(t *testing.T, f func(t *testing.T, tier string)) {

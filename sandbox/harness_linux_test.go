@@ -23,6 +23,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/org/gate/internal/need"
 )
 
 // The tree of every test is this binary again, told by its first argument
@@ -69,19 +71,6 @@ func eachTier(t *testing.T, f func(t *testing.T, tier Tier)) {
 	}
 }
 
-// need skips a test that cannot run here, and says why. Where
-// GATE_MUST_WORK=1 that is a failure.
-func need(t testing.TB, wanted, found string, ok bool) {
-	t.Helper()
-	if ok {
-		return
-	}
-	if os.Getenv("GATE_MUST_WORK") == "1" {
-		t.Fatalf("wanted %s, found %s", wanted, found)
-	}
-	t.Skipf("wanted %s, found %s", wanted, found)
-}
-
 //go:embed testdata/actor.c
 var actorC []byte
 
@@ -98,7 +87,7 @@ func cActor(t testing.TB) string {
 		return prebuilt
 	}
 	cc, err := exec.LookPath("cc")
-	need(t, "a C compiler", fmt.Sprint(err), err == nil)
+	need.Success(t, "a C compiler", err)
 	compileOnce.Do(func() {
 		dir, err := os.MkdirTemp("", "gate-cc-")
 		if err != nil {

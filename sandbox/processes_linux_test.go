@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/org/gate/internal/need"
 )
 
 func sorted(s []string) []string { return slices.Sorted(slices.Values(s)) }
@@ -202,7 +204,7 @@ func TestPrivateOverlay(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := scene{tier: Namespace, dir: dir, argv: actor("namespaces", "overlay")}.run(t)
-	need(t, "an overlay in a user namespace", strings.TrimSpace(out.Stderr), out.Exit.Code == 0)
+	need.That(t, out.Exit.Code == 0, "an overlay in a user namespace", strings.TrimSpace(out.Stderr))
 	wantEvents(t, out.Events, "gap foreign-mount")
 	if _, err := os.Stat(dir + "/up/f"); err != nil {
 		t.Errorf("the overlay did not reach its upper directory: %v", err)

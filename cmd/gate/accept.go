@@ -48,37 +48,30 @@ func (a *app) acceptCommand(args []string) (int, error) {
 	if a.inCI() {
 		return 0, hint(errors.New("CI is set: a ledger is accepted by a human"), "run gate accept on your own machine and commit the ledger")
 	}
-	where, err := locate(o.root)
+	c, err := openContract(o.root, o.ledger, o.record)
 	if err != nil {
 		return 0, err
 	}
-	files, err := where.files(o.ledger, o.record)
+	name := c.where.relative(c.files.ledger)
+	record, err := ledger.LoadRecord(c.files.record)
 	if err != nil {
 		return 0, err
 	}
-	l, sum, err := ledger.Load(files.ledger)
-	if err != nil {
-		return 0, err
-	}
-	record, err := ledger.LoadRecord(files.record)
-	if err != nil {
-		return 0, err
-	}
-	if record.LedgerFile == nil || record.LedgerFile.SHA256 != sum {
-		return 0, hint(fmt.Errorf("the record was made with another ledger than %s", where.relative(files.ledger)), "gate run, then gate accept")
+	if record.LedgerFile == nil || record.LedgerFile.SHA256 != c.sum {
+		return 0, hint(fmt.Errorf("the record was made with another ledger than %s", name), "gate run, then gate accept")
 	}
 	change := ledger.Accept
 	if o.tighten {
 		change = ledger.Tighten
 	}
-	next, changes, err := change(l, record)
+	next, changes, err := change(c.ledger, record)
 	if err != nil {
 		return 0, err
 	}
 	if len(changes) == 0 {
-		return 0, a.say("nothing to accept: %s says what the run did", where.relative(files.ledger))
+		return 0, a.say("nothing to accept: %s says what the run did", name)
 	}
-	if err := a.showChanges(where.relative(files.ledger), changes); err != nil {
+	if err := a.showChanges(name, changes); err != nil {
 		return 0, err
 	}
 	if yes, err := a.agreed(&o, next, changes); err != nil {
@@ -86,10 +79,10 @@ func (a *app) acceptCommand(args []string) (int, error) {
 	} else if !yes {
 		return ledger.ExitDrift, a.say("not accepted; the ledger is as it was")
 	}
-	if err := ledger.Write(files.ledger, next); err != nil {
+	if err := ledger.Write(c.files.ledger, next); err != nil {
 		return 0, err
 	}
-	return 0, a.say("accepted; commit it: git add %s", shellJoin([]string{where.relative(files.ledger)}))
+	return 0, a.say("accepted; commit it: git add %s", shellJoin([]string{name}))
 }
 
 // showChanges prints one line a change.

@@ -148,6 +148,27 @@ func (p place) files(ledgerFlag, recordFlag string) (files, error) {
 	return f, f.spare("--record", f.record)
 }
 
+// contract is a ledger, and the place that it speaks for.
+type contract struct {
+	where  place
+	files  files
+	ledger *ledger.Ledger
+	sum    string // of the ledger's file, as Load gives it
+}
+
+// openContract finds and reads what the flags --root, --ledger and --record
+// name.
+func openContract(root, ledgerFlag, recordFlag string) (c contract, err error) {
+	if c.where, err = locate(root); err != nil {
+		return c, err
+	}
+	if c.files, err = c.where.files(ledgerFlag, recordFlag); err != nil {
+		return c, err
+	}
+	c.ledger, c.sum, err = ledger.Load(c.files.ledger)
+	return c, err
+}
+
 // spare refuses an output file that is the ledger.
 func (f files) spare(flag, path string) error {
 	if path, err := resolve(path); err == nil && path == f.ledger {

@@ -93,38 +93,30 @@ func (a *app) runCommand(args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	where, err := locate(o.root)
+	c, err := openContract(o.root, o.ledger, o.record)
 	if err != nil {
 		return 0, err
 	}
-	files, err := where.files(o.ledger, o.record)
+	cfg, err := a.configure(&o, c.ledger, p.command)
 	if err != nil {
 		return 0, err
 	}
-	l, sum, err := ledger.Load(files.ledger)
-	if err != nil {
-		return 0, err
-	}
-	cfg, err := a.configure(&o, l, p.command)
-	if err != nil {
-		return 0, err
-	}
-	cfg.Dir, cfg.Root = where.dir, where.root
-	cfg.LedgerPath, cfg.LedgerSum = files.ledger, sum
-	if err := writable(files.record); err != nil {
+	cfg.Dir, cfg.Root = c.where.dir, c.where.root
+	cfg.LedgerPath, cfg.LedgerSum = c.files.ledger, c.sum
+	if err := writable(c.files.record); err != nil {
 		return 0, err
 	}
 	if o.trace != "" {
-		if err := files.spare("--trace", o.trace); err != nil {
+		if err := c.files.spare("--trace", o.trace); err != nil {
 			return 0, err
 		}
 	}
-	record, err := a.recordRun(cfg, &o, files.record)
+	record, err := a.recordRun(cfg, &o, c.files.record)
 	if err != nil {
 		return 0, err
 	}
-	verdict := ledger.Compare(l, record, ledger.Options{CI: a.inCI(), Mode: cfg.Mode})
-	return verdict.ExitCode(), a.showVerdict(&verdict, &o, where.relative(files.record))
+	verdict := ledger.Compare(c.ledger, record, ledger.Options{CI: a.inCI(), Mode: cfg.Mode})
+	return verdict.ExitCode(), a.showVerdict(&verdict, &o, c.where.relative(c.files.record))
 }
 
 // showVerdict prints the verdict on stderr, and as JSON on stdout if asked to.

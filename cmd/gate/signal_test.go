@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/org/gate/internal/need"
 	"github.com/org/gate/ledger"
 )
 
@@ -21,9 +22,7 @@ func needsRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !ok {
-		t.Skip("wanted a host that a run can be recorded on, found none: gate doctor says why")
-	}
+	need.That(t, ok, "a host that a run can be recorded on", "none: gate doctor says why")
 }
 
 // repository makes one with a ledger that allows nothing.
@@ -75,19 +74,7 @@ func TestSignals(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// A child of the suite holds stdout open as long as it lives.
-			cmd := gate(t, dir, "run", "--", "suite", "hold", "ready")
-			stdout, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			in := bufio.NewReader(stdout)
-			if line, err := in.ReadString('\n'); line != "ready\n" {
-				t.Fatalf("got %q (%v), want ready", line, err)
-			}
+			cmd, in := hold(t, dir)
 			if err := cmd.Process.Signal(sig.sig); err != nil {
 				t.Fatal(err)
 			}
@@ -116,10 +103,10 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// A gate that is killed takes the tree with it, and leaves no new record.
-func TestKilled(t *testing.T) {
-	needsRuns(t)
-	dir := repository(t)
+// hold starts a suite that does not end by itself. A child of it holds stdout
+// open as long as it lives.
+func hold(t *testing.T, dir string) (*exec.Cmd, *bufio.Reader) {
+	t.Helper()
 	cmd := gate(t, dir, "run", "--", "suite", "hold", "ready")
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
@@ -132,6 +119,14 @@ func TestKilled(t *testing.T) {
 	if line, err := in.ReadString('\n'); line != "ready\n" {
 		t.Fatalf("got %q (%v), want ready", line, err)
 	}
+	return cmd, in
+}
+
+// A gate that is killed takes the tree with it, and leaves no new record.
+func TestKilled(t *testing.T) {
+	needsRuns(t)
+	dir := repository(t)
+	cmd, in := hold(t, dir)
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
