@@ -2,6 +2,7 @@ package egress
 
 import (
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -17,6 +18,19 @@ type Places struct {
 	Home       string // $HOME
 	RuntimeDir string // $XDG_RUNTIME_DIR
 	TmpDir     string // $TMPDIR
+
+	// Private are directories of the tree's own: what it binds there, nobody
+	// outside can see.
+	Private []string
+}
+
+// private reports whether a socket at a path is no way in from outside: the
+// repository counts, since what is bound there is a row of column 3.
+func (p Places) private(path string) bool {
+	return slices.ContainsFunc(append([]string{p.Root}, p.Private...), func(dir string) bool {
+		_, inside := below(dir, path)
+		return inside
+	})
 }
 
 // Spell gives the ledger spelling of an absolute path: relative to the

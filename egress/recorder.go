@@ -317,7 +317,7 @@ func (r *Recorder) bindUnix(b Bind) {
 		if r.config.Mode == Namespaced {
 			return // abstract sockets belong to the network namespace
 		}
-	} else if _, inside := below(r.config.Places.Root, b.Path); inside {
+	} else if r.config.Places.private(b.Path) {
 		return
 	}
 	if len(r.visible) >= maxVisible {

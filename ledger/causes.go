@@ -112,6 +112,8 @@ func gapAdvice(kind string) string {
 		return "redirect the output to a place outside the repository"
 	case "unreadable-directory":
 		return "have the suite leave its directories readable"
+	case "shared-cache":
+		return "run where overlayfs works (its upper layer may not lie on another overlay), or point the cache below $TMPDIR"
 	case "own-network", "foreign-mount", "unnamed-path":
 		return "no namespace or mount of the suite's own can be looked into: run that test elsewhere, or as a user who may not make them"
 	}

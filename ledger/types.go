@@ -180,6 +180,7 @@ type Record struct {
 	Folded    []Folded     `json:"folded,omitempty"`
 	Outside   []OutsideRow `json:"outside,omitempty"`
 	Doors     []DoorUse    `json:"doors,omitempty"`
+	Files     *Files       `json:"files,omitempty"`
 
 	Started    time.Time   `json:"started"`
 	Ended      time.Time   `json:"ended"`
@@ -189,6 +190,13 @@ type Record struct {
 
 	PositiveControl *PositiveControl `json:"positive_control,omitempty"`
 	Part            string           `json:"part,omitempty"`
+}
+
+// Files says how the file system was closed to the tree.
+type Files struct {
+	ReadOnly bool     `json:"read_only"` // outside the repository and allow_write
+	Private  []string `json:"private"`   // entries of allow_write that were empty directories, which are gone
+	Layered  []string `json:"layered"`   // entries of allow_write whose changes were thrown away
 }
 
 // Folded says that rows under one fold glob were too many to list each.

@@ -73,6 +73,10 @@ type run struct {
 	box   *sandbox.Box
 	tier  sandbox.Tier
 
+	files            *sandbox.Closed // nil: the tree has the host's file system as it is
+	private, layered []string        // entries of allow_write that are Empty and Layer
+	made             []string        // what was made for it on the host, and goes again if nobody used it
+
 	listen []sandbox.Listen // sockets of the doors
 	doorOf []string         // door that listen[i] belongs to
 
@@ -113,10 +117,14 @@ func newRun(cfg Config) (*run, error) {
 	}
 	if u := sudoUser(cfg.Env); u != nil {
 		if err := os.Chown(r.tmp, int(u.UID), int(u.GID)); err != nil {
-			return nil, errors.Join(fmt.Errorf("hand the in-process journal to the suite's user: %w", err), r.close())
+			return nil, errors.Join(fmt.Errorf("hand gate's own directory to the suite's user: %w", err), r.close())
 		}
 	}
-	r.journal = filepath.Join(r.tmp, "egress.jsonl")
+	// In a directory of its own, which is the one of gate's that stays writable.
+	r.journal = filepath.Join(r.tmp, "journal", "egress.jsonl")
+	if err := r.journalDir(); err != nil {
+		return nil, errors.Join(err, r.close())
+	}
 	r.env, r.envNote = suiteEnv(cfg, r.journal)
 	return r, nil
 }
@@ -132,8 +140,22 @@ func (r *run) close() error {
 			return fmt.Errorf("remove the run's cgroup: %w", err)
 		}
 	}
-	if err := os.RemoveAll(r.tmp); err != nil {
+	if err := errors.Join(r.restore(), os.RemoveAll(r.tmp)); err != nil {
 		return fmt.Errorf("remove gate's own files of the run: %w", err)
+	}
+	return nil
+}
+
+// journalDir makes the directory of the in-process journal.
+func (r *run) journalDir() error {
+	dir := filepath.Dir(r.journal)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return fmt.Errorf("make a directory for the in-process journal: %w", err)
+	}
+	if u := sudoUser(r.cfg.Env); u != nil {
+		if err := os.Chown(dir, int(u.UID), int(u.GID)); err != nil {
+			return fmt.Errorf("hand the in-process journal to the suite's user: %w", err)
+		}
 	}
 	return nil
 }
@@ -184,6 +206,11 @@ func (r *run) openBox(ctx context.Context) (why, err error) {
 		tiers = tiers[:1]
 	}
 	r.listenFor()
+	if tiers[0] == sandbox.Namespace {
+		if r.files, err = r.closed(); err != nil {
+			return nil, err
+		}
+	}
 	for _, tier := range tiers {
 		if r.box, err = sandbox.Open(ctx, r.spec(tier)); err == nil {
 			r.tier = tier
@@ -235,7 +262,7 @@ func (r *run) spec(tier sandbox.Tier) sandbox.Spec {
 		s.CPUSoft, s.CPUHard = rusage.Budget{Seconds: r.ledger.CPUBudget}.Rlimit()
 	}
 	if tier == sandbox.Namespace {
-		s.Listen = r.listen
+		s.Listen, s.Closed = r.listen, r.files
 		for _, in := range egress.Filter() {
 			s.PacketFilter = append(s.PacketFilter, sandbox.Instruction(in))
 		}
@@ -275,6 +302,13 @@ func (r *run) handler() (*handler, error) {
 			}
 			_, ok := box.Owner(network, port)
 			return ok
+		}
+	}
+	if r.files != nil && r.tier == sandbox.Namespace {
+		for _, m := range r.files.Mounts {
+			if m.Kind == sandbox.Empty {
+				config.Places.Private = append(config.Places.Private, m.Target)
+			}
 		}
 	}
 	protected := []string{}

@@ -226,6 +226,8 @@ type outcome struct {
 	Stdout string
 	Stderr string
 	Err    error
+
+	Unlayered []string
 }
 
 // scene is one box to run.
@@ -235,6 +237,7 @@ type scene struct {
 	argv     []string
 	env      []string
 	readOnly []string
+	closed   *Closed
 	listen   []Listen
 	user     *User
 	cpuSoft  uint64
@@ -292,7 +295,7 @@ func (s scene) try(t *testing.T) outcome {
 	b, err := Open(ctx, Spec{
 		Tier: s.tier, Argv: s.argv, Path: s.argv[0], Dir: s.dir, Env: append(os.Environ(), s.env...),
 		Stdin: stdin, Stdout: stdoutW, Stderr: stderrW,
-		ReadOnly: s.readOnly, Listen: s.listen, User: s.user, CPUSoft: s.cpuSoft, CPUHard: 10 * s.cpuSoft,
+		ReadOnly: s.readOnly, Closed: s.closed, Listen: s.listen, User: s.user, CPUSoft: s.cpuSoft, CPUHard: 10 * s.cpuSoft,
 	})
 	closeAll(t, stdoutW, stderrW)
 	if err != nil {
@@ -311,7 +314,7 @@ func (s scene) try(t *testing.T) outcome {
 			t.Errorf("read stdout: %v", err)
 		}
 	}()
-	out := outcome{}
+	out := outcome{Unlayered: b.Unlayered}
 	out.Exit, out.Err = b.Run(ctx, s.handler)
 	b.Close()
 	<-done

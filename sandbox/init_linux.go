@@ -81,22 +81,21 @@ func runInit(ctl *control) error {
 	if err := json.Unmarshal(data, &orders); err != nil {
 		return fmt.Errorf("decode orders: %w", err)
 	}
-	var names []string
-	var fds []int
+	var made furnished
 	if orders.Spec.Tier == Namespace {
 		if err := hide(); err != nil {
 			return err
 		}
-		if names, fds, err = furnish(orders); err != nil {
+		if made, err = furnish(orders); err != nil {
 			return err
 		}
 	} else if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("prctl PR_SET_CHILD_SUBREAPER: %w", err)
 	}
-	if err := ctl.send(message{Step: "ready", Files: names}, fds...); err != nil {
+	if err := ctl.send(message{Step: "ready", Files: made.names, Unlayered: made.unlayered}, made.fds...); err != nil {
 		return err
 	}
-	for _, fd := range fds {
+	for _, fd := range made.fds {
 		if err := unix.Close(fd); err != nil {
 			return fmt.Errorf("close a socket that was handed over: %w", err)
 		}
@@ -126,43 +125,55 @@ func holdSignals() {
 	}
 }
 
+// furnished is what furnish made.
+type furnished struct {
+	names     []string // of the sockets
+	fds       []int
+	unlayered []string // see closeFiles
+}
+
 // furnish sets the namespaces up and makes the sockets that gate needs from
 // inside them.
-func furnish(orders childSpec) (names []string, fds []int, err error) {
-	steps := []struct {
+func furnish(orders childSpec) (out furnished, err error) {
+	type step struct {
 		name string
 		do   func() error
-	}{
+	}
+	steps := []step{
 		{"raise loopback", raiseLoopback},
 		{"set the host name", func() error { return unix.Sethostname([]byte(HostName)) }},
 		{"make mounts private", func() error { return unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") }},
-		{"mount /proc", func() error {
-			return unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
-		}},
 		{"mount resolv.conf", func() error { return mountOver(orders.Resolv, "/etc/resolv.conf") }},
 		{"mount hosts", func() error { return mountOver(orders.Hosts, "/etc/hosts") }},
 	}
+	if c := orders.Spec.Closed; c != nil {
+		steps = append(steps, step{"close the file system", func() (err error) {
+			out.unlayered, err = closeFiles(c, orders.Spec.User, orders.UserNS)
+			return err
+		}})
+	}
+	// A mount that is made before the file system is closed would be closed too.
+	steps = append(steps, step{"mount /proc", func() error {
+		return unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+	}})
 	for _, path := range orders.Spec.ReadOnly {
-		steps = append(steps, struct {
-			name string
-			do   func() error
-		}{"make " + path + " read-only", func() error { return mountOver(path, path) }})
+		steps = append(steps, step{"make " + path + " read-only", func() error { return mountOver(path, path) }})
 	}
 	for _, s := range steps {
 		if err := s.do(); err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", s.name, err)
+			return out, fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
 	add := func(name string, fd int, err error) error {
 		if err != nil {
 			return fmt.Errorf("open %s: %w", name, err)
 		}
-		names, fds = append(names, name), append(fds, fd)
+		out.names, out.fds = append(out.names, name), append(out.fds, fd)
 		return nil
 	}
 	fd, err := packetSocket(orders.Spec.PacketFilter)
 	if err := add("packets", fd, err); err != nil {
-		return nil, nil, err
+		return out, err
 	}
 	wanted := append([]Listen{{"udp", ResolverAddr}, {"tcp", ResolverAddr}}, orders.Spec.Listen...)
 	for i, l := range wanted {
@@ -172,10 +183,10 @@ func furnish(orders childSpec) (names []string, fds []int, err error) {
 		}
 		fd, err := listen(l)
 		if err := add(name, fd, err); err != nil {
-			return nil, nil, fmt.Errorf("%s %s: %w", l.Network, l.Addr, err)
+			return out, fmt.Errorf("%s %s: %w", l.Network, l.Addr, err)
 		}
 	}
-	return names, fds, nil
+	return out, nil
 }
 
 // conduct starts the command, reaps until it has ended and nothing is left,

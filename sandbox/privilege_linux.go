@@ -11,10 +11,11 @@ import (
 // initCaps are what init keeps over its re-execution inside a user namespace
 // of an ordinary user: to configure the network, mount, bind port 53, load a
 // filter, and to stay out of reach of the tree's ptrace, which needs a
-// superset of the target's capabilities.
+// superset of the target's capabilities. Overlayfs does its own work, in a
+// directory of mode 0, with the capabilities of whoever mounted it.
 var initCaps = []uintptr{
 	unix.CAP_NET_ADMIN, unix.CAP_NET_RAW, unix.CAP_SYS_ADMIN, unix.CAP_NET_BIND_SERVICE,
-	unix.CAP_SETPCAP, unix.CAP_KILL, unix.CAP_SYS_PTRACE,
+	unix.CAP_SETPCAP, unix.CAP_KILL, unix.CAP_SYS_PTRACE, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER,
 }
 
 // treeCaps are what the tree keeps under real root: the default set of OCI

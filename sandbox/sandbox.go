@@ -71,6 +71,10 @@ type Spec struct {
 	// PacketFilter is the classic BPF program of the packet socket on lo.
 	PacketFilter []Instruction
 
+	// Closed is how the file system is closed to the tree; nil: it is as outside.
+	// Only in Namespace.
+	Closed *Closed
+
 	// User is who the command runs as if gate itself is root by sudo; nil: as gate.
 	User *User
 
@@ -81,6 +85,33 @@ type Spec struct {
 	// CPULimit is RLIMIT_CPU of each process in seconds, soft and hard; 0: none.
 	CPUSoft, CPUHard uint64
 }
+
+// Closed is a file system of the tree's own, made of the host's.
+type Closed struct {
+	ReadOnly bool    `json:"read_only"` // whatever no mount below says otherwise of
+	Store    string  `json:"store"`     // an empty directory for what is thrown away, best not in memory
+	Mounts   []Mount `json:"mounts"`
+}
+
+// Mount is what the tree finds at a path. Paths are absolute, resolved, and
+// exist.
+type Mount struct {
+	Kind   MountKind `json:"kind"`
+	Target string    `json:"target"`
+	Source string    `json:"source,omitempty"` // Instead
+}
+
+// MountKind is what a Mount does.
+type MountKind uint8
+
+// The kinds of mount.
+const (
+	Keep         MountKind = iota + 1 // what is there, writable as outside
+	KeepReadOnly                      // what is there, read-only, where it would be hidden by an Empty
+	Empty                             // an empty directory of the same mode; nothing in it outlives the box
+	Layer                             // what is there; changes are kept in a layer that nobody else sees
+	Instead                           // what stands at Source
+)
 
 // User is a uid with its groups.
 type User struct {

@@ -41,6 +41,9 @@ type Box struct {
 	// Proc is a path to the /proc that shows the tree and nothing else; in
 	// Notify it is the host's.
 	Proc string
+	// Unlayered are the mounts of kind Layer that could not be had, each with the
+	// reason: the tree writes to them as they are.
+	Unlayered []string
 	// UserNS tells that the tree has only one uid.
 	UserNS bool
 
@@ -56,14 +59,16 @@ type control struct {
 
 // message is what init and gate say to each other, one JSON object a datagram.
 type message struct {
-	Step   string   `json:"step"`          // "ready", "listening", "go", "started", "exit", "error", "signal"
-	Err    string   `json:"err,omitempty"` // error: what went wrong
-	Errno  int      `json:"errno,omitempty"`
-	Code   int      `json:"code,omitempty"` // error before the command ran: 126 or 127
-	Files  []string `json:"files,omitempty"`
-	Exit   *Exit    `json:"exit,omitempty"`
-	Signal int      `json:"signal,omitempty"`
-	All    bool     `json:"all,omitempty"`
+	Step  string   `json:"step"`          // "ready", "listening", "go", "started", "exit", "error", "signal"
+	Err   string   `json:"err,omitempty"` // error: what went wrong
+	Errno int      `json:"errno,omitempty"`
+	Code  int      `json:"code,omitempty"` // error before the command ran: 126 or 127
+	Files []string `json:"files,omitempty"`
+
+	Unlayered []string `json:"unlayered,omitempty"` // ready: Layers that could not be had, and why
+	Exit      *Exit    `json:"exit,omitempty"`
+	Signal    int      `json:"signal,omitempty"`
+	All       bool     `json:"all,omitempty"`
 }
 
 // maxMessage bounds a message; survivors with long command lines are cut.
@@ -297,6 +302,7 @@ func (b *Box) ready(ctx context.Context) error {
 	case m.Step != "ready" || len(fds) != len(m.Files):
 		return fmt.Errorf("BUG: init said %q with %d descriptors for %d names", m.Step, len(fds), len(m.Files))
 	}
+	b.Unlayered = m.Unlayered
 	b.Proc = "/proc"
 	if b.spec.Tier == Namespace {
 		b.Proc = fmt.Sprintf("/proc/%d/root/proc", b.InitPID)

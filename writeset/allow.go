@@ -57,6 +57,10 @@ func DefaultAllow() []string {
 	}
 }
 
+// Temporary are those of DefaultAllow that hold nothing which a later run would
+// want.
+func Temporary() []string { return DefaultAllow()[:4] }
+
 // DefaultPlaces expands DefaultAllow. An entry that cannot be expanded here (no
 // HOME, GOCACHE=off) is left out: nothing is allowed in its stead.
 func DefaultPlaces(getenv func(string) string) []Place {

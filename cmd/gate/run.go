@@ -26,6 +26,7 @@ type runOptions struct {
 	doors                map[string]string
 	trace                string
 	json, quiet, noColor bool
+	isolate              bool
 }
 
 func (o *runOptions) syntax() syntax {
@@ -39,6 +40,7 @@ func (o *runOptions) syntax() syntax {
 			timeoutOption(&o.timeout),
 			{"door", "NAME=HOST:PORT", o.addDoor},
 			{"root", "DIR", text(&o.root)},
+			{"isolate", "", toggle(&o.isolate)},
 			{"trace", "FILE", text(&o.trace)},
 			{"json", "", toggle(&o.json)},
 			{"quiet", "", toggle(&o.quiet)},
@@ -141,6 +143,7 @@ func (a *app) configure(o *runOptions, l *ledger.Ledger, command []string) (runn
 		Stdin:   a.stdin, Stdout: a.stdout, Stderr: a.stderr,
 		Ledger:   l,
 		Mode:     l.Mode,
+		Isolate:  o.isolate || a.inCI(),
 		Evidence: o.evidence,
 		Timeout:  o.timeout,
 		Doors:    o.doors,
