@@ -22,8 +22,10 @@ func causes() []cause {
 	return []cause{
 		{Run, []string{OtherCommand}, nil, "the command differs from the one the ledger pins",
 			"run the ledger's command, or have its owner pin this one"},
-		{Run, []string{LedgerEdited}, nil, "the run edited its own contract",
+		{Run, []string{LedgerEdited}, nil, "the run tried to edit its own contract",
 			"reject the patch"},
+		{Run, []string{Loosened}, nil, "the patch loosens the contract that it is judged by; it got nothing by it in this run",
+			"have an owner of the ledger read this entry; it holds once it is at the base"},
 		{CPUSec, []string{OverBudget}, []string{endedThere}, "an unbounded loop",
 			"a failure, not flakiness: do not run it again, find the loop"},
 		{CPUSec, []string{OverBudget}, nil, "a retry loop or accidental quadratic work; a cold build cache costs as much",
@@ -52,7 +54,7 @@ func causes() []cause {
 		{Net, nil, []string{"127.0.0.1:", "[::1]:"}, "a service on this machine that the suite did not start",
 			"if the suite needs it, list the endpoint in allow_net, which opens a door to it"},
 		{Net, nil, []string{"dns:"}, "a name was looked up; a lookup is an attempt even if it is meant to fail",
-			"use a name below .test or .invalid, or a fake resolver; add no host under time pressure"},
+			"a name below .test or .invalid gets no answer, and may be accepted as the row it is; else use a fake resolver, and add no host under time pressure"},
 		{Net, nil, nil, "a hidden download or telemetry",
 			"reject; add no host under time pressure"},
 
@@ -114,7 +116,9 @@ func gapAdvice(kind string) string {
 		return "have the suite leave its directories readable"
 	case "shared-cache":
 		return "run where overlayfs works (its upper layer may not lie on another overlay), or point the cache below $TMPDIR"
-	case "own-network", "foreign-mount", "unnamed-path":
+	case "unnamed-path":
+		return "have the suite not write in a directory that it has removed, or whose path is longer than 4096 bytes"
+	case "own-network", "foreign-mount":
 		return "no namespace or mount of the suite's own can be looked into: run that test elsewhere, or as a user who may not make them"
 	}
 	return "run again; if it comes again, gate doctor says what this host lacks"

@@ -39,7 +39,8 @@ const (
 	DigestOnly   = "digest"        // the digest differs and the ledger lists no rows to tell which
 	OverBudget   = "over-budget"   // more CPU than cpu_budget
 	OtherCommand = "other-command" // in CI: not the ledger's command
-	LedgerEdited = "ledger-edited" // the tree changed, removed or recreated its ledger
+	LedgerEdited = "ledger-edited" // the tree tried to change, remove or recreate its ledger
+	Loosened     = "loosened"      // the ledger opens or hides what its base does not
 )
 
 // Drift is one difference between a record and its ledger.
@@ -107,6 +108,7 @@ type Verdict struct {
 type Options struct {
 	CI   bool   // another command than the ledger's is drift
 	Mode string // the mode in force, Enforce or Audit; "" for the ledger's
+	Base *Base  // nil: the ledger decides for itself
 }
 
 // Compare judges a record against a ledger. It is pure. It trusts neither: a
@@ -119,6 +121,8 @@ type Options struct {
 // under the ledger's folds equals the accepted one, and nothing outside the
 // repository was written but where allow_write says.
 func Compare(l *Ledger, r *Record, o Options) Verdict {
+	own := l
+	l = Under(own, o.Base)
 	c := comparison{l: l, r: r, o: o, causes: causes(), v: Verdict{
 		Mode: l.Mode, Exit: r.Exit, Signal: r.Signal, Killed: r.Killed, Interrupted: r.Interrupted,
 		Accepted: l.Accepted(), Findings: append([]Finding{}, r.Findings...),
@@ -128,6 +132,7 @@ func Compare(l *Ledger, r *Record, o Options) Verdict {
 		c.v.Mode = o.Mode
 	}
 	c.run()
+	c.base(own)
 	c.net()
 	c.cpu()
 	c.writes()
@@ -198,12 +203,24 @@ func (c *comparison) run() {
 	}
 }
 
-func (c *comparison) tier() {
-	wanted, floor := "any but weak", tierRank(TierNotify)
-	if c.l.Evidence != "" {
-		wanted, floor = c.l.Evidence, tierRank(c.l.Evidence)
+// base checks what the ledger as it stands in this revision adds to its base. It
+// was refused, and is a drift even if nothing needed it.
+func (c *comparison) base(own *Ledger) {
+	if c.o.Base == nil {
+		return
 	}
-	if rank := tierRank(c.r.Evidence); floor < 0 || rank < floor {
+	if c.o.Base.Ledger == nil {
+		c.note("no ledger at %s: this one is new, and nothing is open yet", c.o.Base.Ref)
+	}
+	for _, row := range loosened(own, c.o.Base) {
+		c.drift(Drift{Column: Run, Kind: Loosened, Row: row})
+	}
+}
+
+func (c *comparison) tier() {
+	wanted := cmp.Or(c.l.Evidence, "any but weak")
+	floor, rank := tierRank(floor(c.l)), tierRank(c.r.Evidence)
+	if floor < 0 || rank < floor {
 		c.reason("evidence", fmt.Sprintf("the record is of tier %q, the ledger wants %s", c.r.Evidence, wanted),
 			"gate doctor says what this host lacks and how to repair it")
 	}
@@ -215,7 +232,7 @@ func (c *comparison) positiveControl() {
 		c.v.Blind = true
 		c.reason("positive-control", fmt.Sprintf("%d of %d known-bad programs were seen: the detector is blind", p.Passed, p.Total), "gate doctor")
 	case p == nil && c.l.Prove:
-		c.reason("positive-control", "the ledger wants a positive control and none ran", "gate prove")
+		c.reason("positive-control", "the ledger wants a positive control and none ran", "this version has none; take prove out of the ledger until then")
 	}
 }
 
@@ -232,7 +249,7 @@ func (c *comparison) part() {
 		c.partial = true
 		c.note("no part of %s: judged for extra rows alone", strings.Join(parts, ", "))
 	default:
-		c.reason("part", fmt.Sprintf("the record is of part %q, the ledger names [%s]", part, strings.Join(parts, ", ")), "gate run --part NAME")
+		c.reason("part", fmt.Sprintf("the record is of part %q, the ledger names [%s]", part, strings.Join(parts, ", ")), "this version makes no records of parts")
 	}
 }
 
@@ -364,7 +381,7 @@ func (c *comparison) outside(column *Column) {
 
 // sort brings the drifts of one kind together, in the order of the columns.
 func (c *comparison) sort() {
-	order := []string{Run, Net, CPUSec, Writes, OtherCommand, LedgerEdited, Extra, Unattributed, Missing, DigestOnly, Outside}
+	order := []string{Run, Net, CPUSec, Writes, OtherCommand, LedgerEdited, Loosened, Extra, Unattributed, Missing, DigestOnly, Outside}
 	slices.SortStableFunc(c.v.Drifts, func(a, b Drift) int {
 		return cmp.Or(
 			cmp.Compare(slices.Index(order, a.Column), slices.Index(order, b.Column)),
@@ -420,7 +437,7 @@ func (c *comparison) stale() {
 			add("fold", glob, "is broad: it hides rows in every directory", true)
 		}
 		if whole && !c.foldHit[glob] {
-			add("fold", glob, "was never hit", false)
+			add("fold", glob, "was not hit in this run; a cold one, in a fresh clone, may need it", false)
 		}
 	}
 	if l.HasAllowWrite && whole {

@@ -25,6 +25,11 @@ func Load(path string) (l *Ledger, sum string, err error) {
 		}
 		return nil, "", err
 	}
+	return ParseSum(path, data)
+}
+
+// ParseSum is Load for bytes that are there already; path is for messages.
+func ParseSum(path string, data []byte) (l *Ledger, sum string, err error) {
 	l, err = Parse(path, data)
 	if err != nil {
 		return nil, "", err

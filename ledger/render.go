@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -38,7 +39,9 @@ func Render(w io.Writer, v *Verdict, o RenderOptions) error {
 	p.drifts()
 	if v.Status == DriftFound && p.writesDiffer() {
 		p.line("digest  %s", v.Writes)
-		p.line("accept  %s", p.acceptCommand())
+		if p.acceptable() {
+			p.line("accept  %s", p.acceptCommand())
+		}
 	}
 	for _, f := range v.Findings {
 		p.line("finding %s: %s%s", f.Kind, f.Detail, by(f.Who))
@@ -134,6 +137,12 @@ func (p *printer) head() {
 		why += " (audit: it decides nothing)"
 	}
 	p.line("%s%s", p.paint(color, string(v.Status)), why)
+}
+
+// acceptable says that gate accept would take the record: see acceptable of a
+// record.
+func (p *printer) acceptable() bool {
+	return len(p.v.Reasons) == 0 && !slices.ContainsFunc(p.v.Drifts, func(d Drift) bool { return d.Column == Run })
 }
 
 // acceptCommand: the digest stands for the written paths alone; anything else
@@ -248,7 +257,9 @@ func heading(kind string) string {
 	case OtherCommand:
 		return "not the ledger's command"
 	case LedgerEdited:
-		return "the run changed, removed or recreated its ledger"
+		return "the run tried to change, remove or recreate its ledger"
+	case Loosened:
+		return "opened, hidden or asked for less than at the base"
 	}
 	return kind
 }
@@ -304,7 +315,7 @@ func (p *printer) stale() {
 		p.line("%s   %s %s %s", p.paint(yellow, word), s.Key, s.Entry, s.Detail)
 	}
 	if unused {
-		p.line("        gate accept --tighten takes away what is stale")
+		p.line("        gate accept --tighten takes away what is stale; was this a run like all others?")
 	}
 }
 

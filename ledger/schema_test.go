@@ -139,6 +139,7 @@ func everyKey() *Record {
 	r.Git = &Git{Parents: []string{"x"}}
 	r.LedgerFile.Changed = true
 	r.PositiveControl = &PositiveControl{}
+	r.Base = &BaseFile{Ref: "origin/main", SHA256: "x"}
 	return r
 }
 

@@ -187,6 +187,7 @@ type Record struct {
 	Host       Host        `json:"host"`
 	Git        *Git        `json:"git,omitempty"`
 	LedgerFile *LedgerFile `json:"ledger,omitempty"`
+	Base       *BaseFile   `json:"base,omitempty"` // nil: the ledger decided for itself
 
 	PositiveControl *PositiveControl `json:"positive_control,omitempty"`
 	Part            string           `json:"part,omitempty"`
@@ -226,6 +227,12 @@ type LedgerFile struct {
 	Path    string `json:"path"`              // repo-relative
 	SHA256  string `json:"sha256"`            // of the file's bytes as read before the start
 	Changed bool   `json:"changed,omitempty"` // the tree changed, removed or recreated it
+}
+
+// BaseFile is the ledger that decided what the run could open.
+type BaseFile struct {
+	Ref    string `json:"ref"`              // git's revision, or a file
+	SHA256 string `json:"sha256,omitempty"` // of the ledger there; absent if there is none
 }
 
 // PositiveControl is the outcome of the canaries that ran in the same sandbox.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/org/gate/ledger"
 )
@@ -9,6 +10,7 @@ import (
 // checkOptions are the flags of gate check.
 type checkOptions struct {
 	ledger, root  string
+	base          string
 	json, noColor bool
 }
 
@@ -17,6 +19,7 @@ func (o *checkOptions) syntax() syntax {
 		name: "check",
 		options: []option{
 			{"ledger", "FILE", text(&o.ledger)},
+			{"base", "REF", text(&o.base)},
 			{"root", "DIR", text(&o.root)},
 			{"json", "", toggle(&o.json)},
 			{"no-color", "", toggle(&o.noColor)},
@@ -43,7 +46,14 @@ func (a *app) checkCommand(args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	if path, err = resolve(path); err != nil {
+		return 0, fmt.Errorf("find the ledger: %w", err)
+	}
 	l, _, err := ledger.Load(path)
+	if err != nil {
+		return 0, err
+	}
+	base, err := a.base(o.base, where, path)
 	if err != nil {
 		return 0, err
 	}
@@ -51,7 +61,7 @@ func (a *app) checkCommand(args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	verdict := ledger.Compare(l, record, ledger.Options{CI: a.inCI()})
+	verdict := ledger.Compare(l, record, ledger.Options{CI: a.inCI(), Base: base})
 	if o.json {
 		return verdict.ExitCode(), a.printVerdict(&verdict)
 	}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/org/gate/ledger"
@@ -145,7 +146,7 @@ func (p place) files(ledgerFlag, recordFlag string) (files, error) {
 	if f.record, err = resolve(recordFlag); err != nil {
 		return f, fmt.Errorf("--record %s: %w", recordFlag, err)
 	}
-	return f, f.spare("--record", f.record)
+	return f, f.spare("--record", f.record, f.ledger)
 }
 
 // contract is a ledger, and the place that it speaks for.
@@ -169,10 +170,15 @@ func openContract(root, ledgerFlag, recordFlag string) (c contract, err error) {
 	return c, err
 }
 
-// spare refuses an output file that is the ledger.
-func (f files) spare(flag, path string) error {
-	if path, err := resolve(path); err == nil && path == f.ledger {
-		return hint(fmt.Errorf("%s would replace the ledger %s", flag, f.ledger), "name another file")
+// spare refuses an output file that has another use in this run.
+func (f files) spare(flag, path string, taken ...string) error {
+	path, err := resolve(path)
+	if err != nil || !slices.Contains(taken, path) {
+		return nil // where it cannot be resolved it cannot be opened either
 	}
-	return nil
+	what := "record"
+	if path == f.ledger {
+		what = "ledger"
+	}
+	return hint(fmt.Errorf("%s would replace the %s %s", flag, what, path), "name another file")
 }

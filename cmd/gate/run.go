@@ -21,6 +21,7 @@ import (
 // runOptions are the flags of gate run.
 type runOptions struct {
 	ledger, record, root string
+	base                 string
 	mode, evidence       string
 	timeout              time.Duration
 	doors                map[string]string
@@ -35,6 +36,7 @@ func (o *runOptions) syntax() syntax {
 		options: []option{
 			{"ledger", "FILE", text(&o.ledger)},
 			{"record", "FILE", text(&o.record)},
+			{"base", "REF", text(&o.base)},
 			{"mode", "enforce|audit", choice(&o.mode, ledger.Enforce, ledger.Audit)},
 			evidenceOption(&o.evidence),
 			timeoutOption(&o.timeout),
@@ -99,7 +101,11 @@ func (a *app) runCommand(args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	cfg, err := a.configure(&o, c.ledger, p.command)
+	base, err := a.base(o.base, c.where, c.files.ledger)
+	if err != nil {
+		return 0, err
+	}
+	cfg, err := a.configure(&o, ledger.Under(c.ledger, base), p.command)
 	if err != nil {
 		return 0, err
 	}
@@ -109,15 +115,15 @@ func (a *app) runCommand(args []string) (int, error) {
 		return 0, err
 	}
 	if o.trace != "" {
-		if err := c.files.spare("--trace", o.trace); err != nil {
+		if err := c.files.spare("--trace", o.trace, c.files.ledger, c.files.record); err != nil {
 			return 0, err
 		}
 	}
-	record, err := a.recordRun(cfg, &o, c.files.record)
+	record, err := a.recordRun(cfg, &o, base, c.files.record)
 	if err != nil {
 		return 0, err
 	}
-	verdict := ledger.Compare(c.ledger, record, ledger.Options{CI: a.inCI(), Mode: cfg.Mode})
+	verdict := ledger.Compare(c.ledger, record, ledger.Options{CI: a.inCI(), Mode: cfg.Mode, Base: base})
 	return verdict.ExitCode(), a.showVerdict(&verdict, &o, c.where.relative(c.files.record))
 }
 
@@ -191,9 +197,12 @@ func lowestTier(l *ledger.Ledger) string {
 // recordRun makes the run and writes its record. If there is none to write, or
 // it cannot be written, the record of an earlier run is removed: it would be
 // taken for this one's.
-func (a *app) recordRun(cfg runner.Config, o *runOptions, path string) (*ledger.Record, error) {
+func (a *app) recordRun(cfg runner.Config, o *runOptions, base *ledger.Base, path string) (*ledger.Record, error) {
 	record, err := a.observe(cfg, o.quiet, o.trace)
 	if err == nil {
+		if base != nil {
+			record.Base = &ledger.BaseFile{Ref: base.Ref, SHA256: base.SHA256}
+		}
 		err = ledger.WriteRecord(path, record)
 	}
 	if err == nil {
