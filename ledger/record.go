@@ -98,6 +98,9 @@ func ParseRecord(name string, data []byte) (*Record, error) {
 	if err != nil {
 		return nil, err
 	}
+	if d.root.get("allow_net") != nil {
+		return nil, d.errorAt(d.root.start, "this is a ledger, wanted a record", "gate run writes one: capability.actual.json")
+	}
 	if err := d.version(Version, false); err != nil {
 		return nil, err
 	}
