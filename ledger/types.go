@@ -191,6 +191,7 @@ type Record struct {
 
 	PositiveControl *PositiveControl `json:"positive_control,omitempty"`
 	Part            string           `json:"part,omitempty"`
+	Joined          bool             `json:"-"` // made by Join, of all parts
 }
 
 // Files says how the file system was closed to the tree.

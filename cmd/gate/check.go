@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/org/gate/ledger"
 )
@@ -24,9 +25,12 @@ func (o *checkOptions) syntax() syntax {
 			{"json", "", toggle(&o.json)},
 			{"no-color", "", toggle(&o.noColor)},
 		},
-		operands: 1,
+		operands: maxRecords,
 	}
 }
+
+// maxRecords bounds the parts that are judged together.
+const maxRecords = 1000
 
 // checkCommand is gate check.
 func (a *app) checkCommand(args []string) (int, error) {
@@ -57,7 +61,7 @@ func (a *app) checkCommand(args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	record, err := ledger.LoadRecord(p.operands[0])
+	record, err := loadRecords(l, p.operands)
 	if err != nil {
 		return 0, err
 	}
@@ -66,8 +70,24 @@ func (a *app) checkCommand(args []string) (int, error) {
 		return verdict.ExitCode(), a.printVerdict(&verdict)
 	}
 	return verdict.ExitCode(), ledger.Render(a.stdout, &verdict, ledger.RenderOptions{
-		Color: a.colored(a.stdout, o.noColor), File: p.operands[0],
+		Color: a.colored(a.stdout, o.noColor), File: strings.Join(p.operands, ", "),
 	})
+}
+
+// loadRecords reads a record, or those of all parts as one.
+func loadRecords(l *ledger.Ledger, names []string) (*ledger.Record, error) {
+	var records []*ledger.Record
+	for _, name := range names {
+		r, err := ledger.LoadRecord(name)
+		if err != nil {
+			return nil, err
+		}
+		records = append(records, r)
+	}
+	if len(records) == 1 {
+		return records[0], nil
+	}
+	return ledger.Join(l, records, names)
 }
 
 // printVerdict prints a verdict as JSON on stdout.

@@ -21,7 +21,7 @@ import (
 // runOptions are the flags of gate run.
 type runOptions struct {
 	ledger, record, root string
-	base                 string
+	base, part           string
 	mode, evidence       string
 	timeout              time.Duration
 	doors                map[string]string
@@ -37,6 +37,7 @@ func (o *runOptions) syntax() syntax {
 			{"ledger", "FILE", text(&o.ledger)},
 			{"record", "FILE", text(&o.record)},
 			{"base", "REF", text(&o.base)},
+			{"part", "NAME", text(&o.part)},
 			{"mode", "enforce|audit", choice(&o.mode, ledger.Enforce, ledger.Audit)},
 			evidenceOption(&o.evidence),
 			timeoutOption(&o.timeout),
@@ -173,6 +174,9 @@ func (a *app) configure(o *runOptions, l *ledger.Ledger, command []string) (runn
 	if lowest := lowestTier(l); o.evidence != "" && slices.Index(tiers(), o.evidence) > slices.Index(tiers(), lowest) {
 		return cfg, hint(fmt.Errorf("--evidence %s is less than the ledger asks for: %s", o.evidence, lowest), "gate doctor says what this host can do")
 	}
+	if o.part != "" && !slices.Contains(l.Parts, o.part) {
+		return cfg, hint(fmt.Errorf("--part %s: the ledger has no such part", o.part), "parts has %s", orList(l.Parts))
+	}
 	for name := range o.doors {
 		if !slices.Contains(l.AllowNet, name) {
 			return cfg, hint(fmt.Errorf("--door %s: the ledger does not allow that endpoint", name), "allow_net has %s", orList(l.AllowNet))
@@ -200,6 +204,7 @@ func lowestTier(l *ledger.Ledger) string {
 func (a *app) recordRun(cfg runner.Config, o *runOptions, base *ledger.Base, path string) (*ledger.Record, error) {
 	record, err := a.observe(cfg, o.quiet, o.trace)
 	if err == nil {
+		record.Part = o.part
 		if base != nil {
 			record.Base = &ledger.BaseFile{Ref: base.Ref, SHA256: base.SHA256}
 		}
