@@ -14,6 +14,7 @@ import (
 // acceptOptions are the flags of gate accept.
 type acceptOptions struct {
 	ledger, record, root string
+	from, fromPR         string
 	writes               string
 	tighten              bool
 }
@@ -26,6 +27,8 @@ func (o *acceptOptions) syntax() syntax {
 			{"tighten", "", toggle(&o.tighten)},
 			{"ledger", "FILE", text(&o.ledger)},
 			{"record", "FILE", text(&o.record)},
+			{"from", "FILE|DIR", text(&o.from)},
+			{"from-pr", "N", text(&o.fromPR)},
 			{"root", "DIR", text(&o.root)},
 		},
 	}
@@ -53,7 +56,7 @@ func (a *app) acceptCommand(args []string) (int, error) {
 		return 0, err
 	}
 	name := c.where.relative(c.files.ledger)
-	record, err := ledger.LoadRecord(c.files.record)
+	record, err := o.load(c)
 	if err != nil {
 		return 0, err
 	}
@@ -83,6 +86,26 @@ func (a *app) acceptCommand(args []string) (int, error) {
 		return 0, err
 	}
 	return 0, a.say("accepted; commit it: git add %s", shellJoin([]string{name}))
+}
+
+// load reads the record of the last run here, or those that were made elsewhere.
+func (o *acceptOptions) load(c contract) (*ledger.Record, error) {
+	var from records
+	var err error
+	switch {
+	case o.from != "" && o.fromPR != "":
+		return nil, errors.New("--from and --from-pr: want one of them")
+	case o.from != "":
+		from, err = recordsFrom(o.from)
+	case o.fromPR != "":
+		from, err = recordsOfPR(c.where.root, o.fromPR)
+	default:
+		return ledger.LoadRecord(c.files.record)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return from.one(c.ledger)
 }
 
 // showChanges prints one line a change.
