@@ -16,7 +16,7 @@ type acceptOptions struct {
 	ledger, record, root string
 	from, fromPR         string
 	writes               string
-	tighten              bool
+	tighten, merge       bool
 }
 
 func (o *acceptOptions) syntax() syntax {
@@ -25,6 +25,7 @@ func (o *acceptOptions) syntax() syntax {
 		options: []option{
 			{"writes", "DIGEST", o.setWrites},
 			{"tighten", "", toggle(&o.tighten)},
+			{"merge", "", toggle(&o.merge)},
 			{"ledger", "FILE", text(&o.ledger)},
 			{"record", "FILE", text(&o.record)},
 			{"from", "FILE|DIR", text(&o.from)},
@@ -50,6 +51,9 @@ func (a *app) acceptCommand(args []string) (int, error) {
 	}
 	if a.inCI() {
 		return 0, hint(errors.New("CI is set: a ledger is accepted by a human"), "run gate accept on your own machine and commit the ledger")
+	}
+	if o.merge {
+		return a.acceptMerge(&o)
 	}
 	c, err := openContract(o.root, o.ledger, o.record)
 	if err != nil {
