@@ -262,6 +262,29 @@ func Find(root, flag string) (string, error) {
 	}
 }
 
+// Nearest is Find in a directory of the repository, or in the nearest one above
+// it that has a ledger, up to root: a repository may hold several.
+func Nearest(dir, root, flag string) (string, error) {
+	for flag == "" && dir != root && dir != filepath.Dir(dir) {
+		path, err := Find(dir, "")
+		if !errors.Is(err, fs.ErrNotExist) {
+			return path, err
+		}
+		dir = filepath.Dir(dir)
+	}
+	return Find(root, flag)
+}
+
+// Home is the directory that a ledger speaks for: where it stands, or the one
+// above tests and .github.
+func Home(path string) string {
+	dir := filepath.Dir(path)
+	if base := filepath.Base(dir); base == "tests" || base == ".github" {
+		return filepath.Dir(dir)
+	}
+	return dir
+}
+
 func tooBig(name string, size, limit int64) error {
 	return &Error{
 		Op: "read", Path: name,

@@ -46,7 +46,7 @@ func (a *app) checkCommand(args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	path, err := ledger.Find(where.root, o.ledger)
+	path, err := ledger.Nearest(where.dir, where.root, o.ledger)
 	if err != nil {
 		return 0, err
 	}

@@ -133,7 +133,7 @@ type files struct {
 // files finds the ledger and says where its record goes.
 func (p place) files(ledgerFlag, recordFlag string) (files, error) {
 	var f files
-	path, err := ledger.Find(p.root, ledgerFlag)
+	path, err := ledger.Nearest(p.dir, p.root, ledgerFlag)
 	if err != nil {
 		return f, err
 	}
@@ -160,9 +160,15 @@ type contract struct {
 // openContract finds and reads what the flags --root, --ledger and --record
 // name.
 func openContract(root, ledgerFlag, recordFlag string) (c contract, err error) {
-	if c.where, err = locate(root); err != nil {
+	where, err := locate(root)
+	if err != nil {
 		return c, err
 	}
+	return where.contract(ledgerFlag, recordFlag)
+}
+
+func (p place) contract(ledgerFlag, recordFlag string) (c contract, err error) {
+	c.where = p
 	if c.files, err = c.where.files(ledgerFlag, recordFlag); err != nil {
 		return c, err
 	}

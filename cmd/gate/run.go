@@ -27,7 +27,7 @@ type runOptions struct {
 	doors                map[string]string
 	trace                string
 	json, quiet, noColor bool
-	isolate              bool
+	isolate, all         bool
 }
 
 func (o *runOptions) syntax() syntax {
@@ -43,6 +43,7 @@ func (o *runOptions) syntax() syntax {
 			timeoutOption(&o.timeout),
 			{"door", "NAME=HOST:PORT", o.addDoor},
 			{"root", "DIR", text(&o.root)},
+			{"all", "", toggle(&o.all)},
 			{"isolate", "", toggle(&o.isolate)},
 			{"trace", "FILE", text(&o.trace)},
 			{"json", "", toggle(&o.json)},
@@ -98,15 +99,23 @@ func (a *app) runCommand(args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	if o.all {
+		return a.runAll(&o, p.command)
+	}
 	c, err := openContract(o.root, o.ledger, o.record)
 	if err != nil {
 		return 0, err
 	}
+	return a.runContract(c, &o, p.command)
+}
+
+// runContract runs a command, or the ledger's, and judges it.
+func (a *app) runContract(c contract, o *runOptions, command []string) (int, error) {
 	base, err := a.base(o.base, c.where, c.files.ledger)
 	if err != nil {
 		return 0, err
 	}
-	cfg, err := a.configure(&o, ledger.Under(c.ledger, base), p.command)
+	cfg, err := a.configure(o, ledger.Under(c.ledger, base), command)
 	if err != nil {
 		return 0, err
 	}
@@ -120,12 +129,12 @@ func (a *app) runCommand(args []string) (int, error) {
 			return 0, err
 		}
 	}
-	record, err := a.recordRun(cfg, &o, base, c.files.record)
+	record, err := a.recordRun(cfg, o, base, c.files.record)
 	if err != nil {
 		return 0, err
 	}
 	verdict := ledger.Compare(c.ledger, record, ledger.Options{CI: a.inCI(), Mode: cfg.Mode, Base: base})
-	return verdict.ExitCode(), a.showVerdict(&verdict, &o, c.where.relative(c.files.record))
+	return verdict.ExitCode(), a.showVerdict(&verdict, o, c.where.relative(c.files.record))
 }
 
 // showVerdict prints the verdict on stderr, and as JSON on stdout if asked to.
