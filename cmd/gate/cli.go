@@ -40,6 +40,7 @@ func commands() []command {
 		{"init", "make a first ledger from a known-good revision", new(initOptions).syntax(), (*app).initCommand},
 		{"accept", "accept what the last run did", new(acceptOptions).syntax(), (*app).acceptCommand},
 		{"check", "judge a saved record", new(checkOptions).syntax(), (*app).checkCommand},
+		{"why", "say who made a row of the last record", new(whyOptions).syntax(), (*app).whyCommand},
 		{"merge-ledger", "merge two ledgers, as git's merge driver", mergeSyntax(), (*app).mergeCommand},
 		{"doctor", "say what this host can do", new(doctorOptions).syntax(), (*app).doctorCommand},
 		{"version", "print the version", versionSyntax(), (*app).versionCommand},
