@@ -85,6 +85,9 @@ type run struct {
 }
 
 func newRun(cfg Config) (*run, error) {
+	if err := canMake(cfg.Evidence); err != nil {
+		return nil, err
+	}
 	if u := sudoUser(cfg.Env); u != nil {
 		cfg.Env = withoutSudo(cfg.Env, u)
 	}
@@ -127,6 +130,18 @@ func newRun(cfg Config) (*run, error) {
 	}
 	r.env, r.envNote = suiteEnv(cfg, r.journal)
 	return r, nil
+}
+
+// canMake refuses a tier of which gate can make no record.
+func canMake(tier string) error {
+	switch tier {
+	case "", ledger.TierNamespace, ledger.TierNotify:
+		return nil
+	}
+	return &sandbox.SetupError{
+		Tier: sandbox.Tier(tier), Step: "choose the tier",
+		Err: fmt.Errorf("this version cannot make such a record: want %s or %s", ledger.TierNamespace, ledger.TierNotify),
+	}
 }
 
 // close ends what is left of the tree, and removes what the run needed
