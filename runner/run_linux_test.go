@@ -114,6 +114,26 @@ func testWho(t *testing.T, network string) {
 	})
 }
 
+// A process that goes on as another program is told by that one, though name
+// and directory stay the same.
+func TestWhoAfterExec(t *testing.T) {
+	eachTier(t, func(t *testing.T, tier string) {
+		second := "echo >two"
+		first := "echo >one; exec /bin/sh -c '" + second + "'"
+		r := gate(t, tier, repository(t), nil, []string{"/bin/sh", "-c", first}, nil)
+		var got [][]string
+		for _, w := range r.WriteRows {
+			if w.Who != nil {
+				got = append(got, append([]string{w.Path}, w.Who.Argv...))
+			}
+		}
+		want := [][]string{{"one", "/bin/sh", "-c", first}, {"two", "/bin/sh", "-c", second}}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("rows and who made them (-want +got):\n%s", diff)
+		}
+	})
+}
+
 // A door leads to its far end and nowhere else.
 func TestDoors(t *testing.T) {
 	tcp, tcp6, udp := server(t, "tcp4", freePort(t)), "", server(t, "udp4", freePort(t))
