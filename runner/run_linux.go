@@ -336,6 +336,7 @@ func (r *run) handler() (*handler, error) {
 			Root: r.cfg.Root, Aliases: r.aliases, Home: home, Before: r.before, Fold: r.fold, Allow: r.places, Protected: protected,
 		}),
 		cpu: r.meter, who: &actors{root: r.cfg.Root, first: map[*sandbox.Actor]int{}}, trace: newTrace(r.cfg.Trace, r.cfg.Root),
+		redirected: map[inode]bool{},
 	}
 	r.inherited(h)
 	if r.envNote != "" {
@@ -382,8 +383,10 @@ func (r *run) inherited(h *handler) {
 				h.gaps.add("inherited-file", "readlink "+name+": "+err.Error(), -1)
 				continue
 			}
-			// Elsewhere it is the caller's own redirection, and no write of the suite's.
-			if _, inside := strings.CutPrefix(path, r.cfg.Root+"/"); inside {
+			if !strings.HasPrefix(path, r.cfg.Root+"/") {
+				// The caller's own redirection, and no write of the suite's.
+				h.redirected[inode{uint64(st.Dev), st.Ino}] = true
+			} else {
 				h.writes.Record(writeset.Event{
 					Op: writeset.Modify, Call: name, Path: path,
 					Before: writeset.State{Exists: true, Dev: uint64(st.Dev), Ino: st.Ino, Nlink: uint64(st.Nlink)},

@@ -134,6 +134,39 @@ func TestWhoAfterExec(t *testing.T) {
 	})
 }
 
+// Where the caller sent an output to is no write of the suite's, though it opens
+// the file anew by /dev/stdout; another file beside it is.
+func TestRedirected(t *testing.T) {
+	eachTier(t, func(t *testing.T, tier string) {
+		outside, root := repository(t, "log", "other"), repository(t, "inside")
+		for _, tt := range []struct {
+			file, command string
+			outside       []string
+			writes        []string
+		}{
+			{outside + "/log", "echo x >/dev/stdout; echo x >>/proc/self/fd/1", nil, nil},
+			{outside + "/log", "echo x >" + outside + "/log", nil, nil},
+			{outside + "/log", "echo x >" + outside + "/other", []string{outside + "/other"}, nil},
+			{root + "/inside", "echo x >/dev/stdout", nil, []string{"inside"}},
+		} {
+			f, err := os.OpenFile(tt.file, os.O_WRONLY|os.O_APPEND, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := gate(t, tier, root, &ledger.Ledger{HasAllowWrite: true}, []string{"/bin/sh", "-c", tt.command}, func(c *Config) { c.Stdout = f })
+			if err := f.Close(); err != nil {
+				t.Fatal(err)
+			}
+			var rows []string
+			for _, o := range r.Outside {
+				rows = append(rows, o.Path)
+			}
+			wantLines(t, tt.command+": outside", rows, tt.outside)
+			wantLines(t, tt.command+": writes", r.WritePaths, tt.writes)
+		}
+	})
+}
+
 // A door leads to its far end and nowhere else.
 func TestDoors(t *testing.T) {
 	tcp, tcp6, udp := server(t, "tcp4", freePort(t)), "", server(t, "udp4", freePort(t))
