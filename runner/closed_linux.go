@@ -194,7 +194,9 @@ func (r *run) store() (string, error) {
 		}
 		if err == nil {
 			var made string
-			if made, err = os.MkdirTemp(dir, "gate-"); err == nil {
+			var lock *os.File
+			if made, lock, err = ownDir(dir); err == nil {
+				r.locks = append(r.locks, lock)
 				return made, os.Chmod(made, 0o711) // the suite's user passes through to its layers
 			}
 		}

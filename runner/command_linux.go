@@ -168,17 +168,17 @@ func goModule(root, dir string) bool {
 
 // scratch makes a directory for gate's own files, outside the repository: they
 // come and go between its two snapshots.
-func scratch(root string) (string, error) {
+func scratch(root string) (dir string, lock *os.File, err error) {
 	for _, dir := range []string{os.TempDir(), "/tmp", "/var/tmp", "/dev/shm"} {
 		real := resolved(dir)
 		if real == root || strings.HasPrefix(real, root+"/") {
 			continue
 		}
-		if tmp, err := os.MkdirTemp(real, "gate-"); err == nil {
-			return tmp, nil
+		if dir, lock, err := ownDir(real); err == nil {
+			return dir, lock, nil
 		}
 	}
-	return "", fmt.Errorf("no directory outside %s for gate's own files: tried $TMPDIR, /tmp, /var/tmp and /dev/shm", root)
+	return "", nil, fmt.Errorf("no directory outside %s for gate's own files: tried $TMPDIR, /tmp, /var/tmp and /dev/shm", root)
 }
 
 // withoutSudo is the environment of a run under sudo: the caller's own, as far

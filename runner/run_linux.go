@@ -64,6 +64,7 @@ type run struct {
 	aliases map[string]string
 	journal string // file of GATE_EGRESS_LOG
 	tmp     string // gate's own files of this run
+	locks   []*os.File
 
 	h     *handler
 	meter *rusage.Meter
@@ -115,9 +116,11 @@ func newRun(cfg Config) (*run, error) {
 	if r.aliases, err = gitAliases(cfg.Root); err != nil {
 		return nil, err
 	}
-	if r.tmp, err = scratch(cfg.Root); err != nil {
+	var lock *os.File
+	if r.tmp, lock, err = scratch(cfg.Root); err != nil {
 		return nil, err
 	}
+	r.locks = append(r.locks, lock)
 	if u := sudoUser(cfg.Env); u != nil {
 		if err := os.Chown(r.tmp, int(u.UID), int(u.GID)); err != nil {
 			return nil, errors.Join(fmt.Errorf("hand gate's own directory to the suite's user: %w", err), r.close())
@@ -154,6 +157,9 @@ func (r *run) close() error {
 		if err := r.group.Close(); err != nil {
 			return fmt.Errorf("remove the run's cgroup: %w", err)
 		}
+	}
+	for _, lock := range r.locks {
+		defer lock.Close() // nil where there are no locks; else empty, and held until all is removed
 	}
 	if err := errors.Join(r.restore(), os.RemoveAll(r.tmp)); err != nil {
 		return fmt.Errorf("remove gate's own files of the run: %w", err)
