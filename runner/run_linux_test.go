@@ -145,15 +145,17 @@ func TestRedirected(t *testing.T) {
 			writes        []string
 		}{
 			{outside + "/log", "echo x >/dev/stdout; echo x >>/proc/self/fd/1", nil, nil},
-			{outside + "/log", "echo x >" + outside + "/log", nil, nil},
-			{outside + "/log", "echo x >" + outside + "/other", []string{outside + "/other"}, nil},
+			{outside + "/log", "(echo x >" + outside + "/log) 2>/dev/null", nil, nil},
+			{outside + "/log", "(echo x >" + outside + "/other) 2>/dev/null", []string{outside + "/other"}, nil},
 			{root + "/inside", "echo x >/dev/stdout", nil, []string{"inside"}},
 		} {
 			f, err := os.OpenFile(tt.file, os.O_WRONLY|os.O_APPEND, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := gate(t, tier, root, &ledger.Ledger{HasAllowWrite: true}, []string{"/bin/sh", "-c", tt.command}, func(c *Config) { c.Stdout = f })
+			r := gate(t, tier, root, &ledger.Ledger{HasAllowWrite: true}, []string{"/bin/sh", "-c", tt.command}, func(c *Config) {
+				c.Stdout, c.Env = f, setenv(c.Env, "HOME", root) // rows below it are told by its name
+			})
 			if err := f.Close(); err != nil {
 				t.Fatal(err)
 			}
