@@ -151,9 +151,6 @@ func (r *run) present(p writeset.Place) (string, error) {
 // writes it), so that a cached result is none even where a Makefile drops
 // GOFLAGS.
 func (r *run) expireGoTests(add func(kind sandbox.MountKind, target, source string)) error {
-	if !goModule(r.cfg.Root, r.cfg.Dir) {
-		return nil
-	}
 	caches, err := writeset.Places([]string{"$GOCACHE/**"}, lookup(r.cfg.Env))
 	if err != nil || !exists(caches[0].Dir) {
 		return nil // GOCACHE=off, or no cache yet
@@ -197,7 +194,9 @@ func (r *run) store() (string, error) {
 		}
 		if err == nil {
 			var made string
-			if made, err = os.MkdirTemp(dir, "gate-"); err == nil {
+			var lock *os.File
+			if made, lock, err = ownDir(dir); err == nil {
+				r.locks = append(r.locks, lock)
 				return made, os.Chmod(made, 0o711) // the suite's user passes through to its layers
 			}
 		}

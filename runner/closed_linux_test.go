@@ -206,16 +206,17 @@ func handIn(path string, l net.Listener, in *os.File) (text string, err error) {
 	return string(data), err
 }
 
-// A cached test result executes nothing; "GOFLAGS= go test" does not find one.
+// A cached test result executes nothing; none is found, be the module below the
+// directory of the command, nor by "GOFLAGS= go test".
 func TestCachedGoTests(t *testing.T) {
 	if testing.Short() {
 		return // it compiles the standard library
 	}
 	tool := need.Program(t, "go")
-	root := repository(t)
+	root := repository(t, "sub/")
 	for name, text := range map[string]string{
-		"go.mod":    "module example.com/m\n\ngo 1.24\n",
-		"m_test.go": "package m\n\nimport \"testing\"\n\nfunc TestM(*testing.T) {}\n",
+		"sub/go.mod":    "module example.com/m\n\ngo 1.24\n",
+		"sub/m_test.go": "package m\n\nimport \"testing\"\n\nfunc TestM(*testing.T) {}\n",
 	} {
 		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -224,7 +225,7 @@ func TestCachedGoTests(t *testing.T) {
 	env := setenv(setenv(os.Environ(), "GOCACHE", repository(t)), "GOFLAGS", "")
 	test := func() string {
 		cmd := exec.Command(tool, "test", ".")
-		cmd.Dir, cmd.Env = root, env
+		cmd.Dir, cmd.Env = filepath.Join(root, "sub"), env
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v: %s", err, out)
@@ -235,14 +236,20 @@ func TestCachedGoTests(t *testing.T) {
 	if got := test(); !strings.Contains(got, "(cached)") {
 		t.Fatalf("outside: got %q, want a cached result", got)
 	}
-	both(t, func(t *testing.T, isolate bool) {
-		r := gate(t, ledger.TierNamespace, root, open(), []string{"/bin/sh", "-c", "GOFLAGS= go test ."}, func(c *Config) {
-			c.Isolate, c.Env = isolate, env
+	for _, command := range []string{"cd sub && go test .", "cd sub && GOFLAGS= go test ."} {
+		both(t, func(t *testing.T, isolate bool) {
+			r := gate(t, ledger.TierNamespace, root, open(), []string{"/bin/sh", "-c", command}, func(c *Config) {
+				c.Isolate, c.Env = isolate, env
+			})
+			if r.Exit != 0 || strings.Contains(r.Stdout, "(cached)") {
+				t.Errorf("%s: exit %d, got %q, want a result that was not cached", command, r.Exit, r.Stdout)
+			}
 		})
-		if r.Exit != 0 || strings.Contains(r.Stdout, "(cached)") {
-			t.Errorf("exit %d, got %q, want a result that was not cached", r.Exit, r.Stdout)
-		}
-	})
+	}
+	r := gate(t, ledger.TierNotify, root, open(), []string{tool, "-C", "sub", "test", "."}, func(c *Config) { c.Env = env })
+	if r.Exit != 0 || strings.Contains(r.Stdout, "(cached)") {
+		t.Errorf("notify: exit %d, got %q, want a result that was not cached", r.Exit, r.Stdout)
+	}
 	if got := test(); !strings.Contains(got, "(cached)") {
 		t.Errorf("outside afterwards: got %q, want a cached result", got)
 	}

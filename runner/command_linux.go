@@ -79,15 +79,76 @@ func lookup(env []string) func(string) string {
 }
 
 // suiteEnv is the command's environment: the caller's, the journal for
-// in-process interceptors, and -count=1 where Go tests may be run, since a
-// cached result executes nothing and has no rows. note says so.
+// in-process interceptors, and -count=1 for Go tests, since a cached result
+// executes nothing and has no rows. The flag is always there: a command may
+// enter a module below its directory, and no other program looks at GOFLAGS.
+// note says so where Go tests are to be expected. The user's own flags come
+// last and win: any -count runs the tests anew.
 func suiteEnv(cfg Config, journal string) (env []string, note string) {
 	env = setenv(cfg.Env, "GATE_EGRESS_LOG", journal)
+	flags := strings.TrimSpace("-count=1 " + goFlags(cfg.Dir, cfg.Env))
+	env = setenv(env, "GOFLAGS", flags)
 	if !goModule(cfg.Root, cfg.Dir) {
 		return env, ""
 	}
-	flags := strings.TrimSpace(lookup(cfg.Env)("GOFLAGS") + " -count=1")
-	return setenv(env, "GOFLAGS", flags), "ran with GOFLAGS=" + strconv.Quote(flags) + ": a cached Go test result would execute nothing"
+	return env, "ran with GOFLAGS=" + strconv.Quote(flags) + ": a cached Go test result would execute nothing"
+}
+
+// goFlags is GOFLAGS as the go command would find it ("go help environment"):
+// in the environment, else in the file of "go env -w", else in go.env of the Go
+// tree. A file that cannot be read counts for nothing there as well (readEnvFile
+// of cmd/go/internal/cfg).
+func goFlags(dir string, env []string) string {
+	getenv := lookup(env)
+	if flags := getenv("GOFLAGS"); flags != "" {
+		return flags
+	}
+	for _, file := range []string{goUserFile(getenv), goTreeFile(dir, env)} {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		flags, set := "", false
+		for line := range strings.Lines(string(data)) {
+			if value, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "GOFLAGS="); ok {
+				flags, set = value, true // the last one counts
+			}
+		}
+		if set {
+			return flags
+		}
+	}
+	return ""
+}
+
+// goUserFile is where "go env -w" writes: GOENV, or go/env in what
+// os.UserConfigDir is for this environment; "" for none.
+func goUserFile(getenv func(string) string) string {
+	file, config, home := getenv("GOENV"), getenv("XDG_CONFIG_HOME"), getenv("HOME")
+	switch {
+	case file == "off":
+		return ""
+	case file != "":
+		return file
+	case config == "" && home != "":
+		config = filepath.Join(home, ".config")
+	case !filepath.IsAbs(config):
+		return ""
+	}
+	return filepath.Join(config, "go", "env")
+}
+
+// goTreeFile is go.env of the Go tree that PATH leads to; "" for none.
+func goTreeFile(dir string, env []string) string {
+	tree := lookup(env)("GOROOT")
+	if tree == "" {
+		program, err := lookPath("go", dir, env)
+		if err != nil {
+			return "" // no Go
+		}
+		tree = filepath.Dir(filepath.Dir(resolved(program)))
+	}
+	return filepath.Join(tree, "go.env")
 }
 
 // goModule tells whether a directory lies in a Go module of the repository.
@@ -107,17 +168,17 @@ func goModule(root, dir string) bool {
 
 // scratch makes a directory for gate's own files, outside the repository: they
 // come and go between its two snapshots.
-func scratch(root string) (string, error) {
+func scratch(root string) (dir string, lock *os.File, err error) {
 	for _, dir := range []string{os.TempDir(), "/tmp", "/var/tmp", "/dev/shm"} {
 		real := resolved(dir)
 		if real == root || strings.HasPrefix(real, root+"/") {
 			continue
 		}
-		if tmp, err := os.MkdirTemp(real, "gate-"); err == nil {
-			return tmp, nil
+		if dir, lock, err := ownDir(real); err == nil {
+			return dir, lock, nil
 		}
 	}
-	return "", fmt.Errorf("no directory outside %s for gate's own files: tried $TMPDIR, /tmp, /var/tmp and /dev/shm", root)
+	return "", nil, fmt.Errorf("no directory outside %s for gate's own files: tried $TMPDIR, /tmp, /var/tmp and /dev/shm", root)
 }
 
 // withoutSudo is the environment of a run under sudo: the caller's own, as far

@@ -95,6 +95,8 @@ type handler struct {
 	trace  *trace
 	shared *shared // Notify alone
 
+	redirected map[inode]bool // files outside that the caller sent an output to
+
 	gaps     tally
 	findings tally
 	exits    int64
@@ -114,7 +116,13 @@ var renamings = map[sandbox.Op]egress.Renaming{
 	sandbox.Rename: egress.Moved, sandbox.Exchange: egress.Swapped, sandbox.Link: egress.Linked, sandbox.Remove: egress.Unlinked,
 }
 
+// inode is a file, whatever its path.
+type inode struct{ dev, ino uint64 }
+
 func (h *handler) File(c *sandbox.FileCall, who sandbox.Caller) {
+	if c.Op == sandbox.Modify && h.redirected[inode{c.Before.Dev, c.Before.Ino}] {
+		return // the caller's redirection: /dev/stdout opens it anew
+	}
 	h.writes.Record(writeset.Event{
 		Op: ops[c.Op], Call: c.Call,
 		Path: c.Path, Before: writeset.State(c.Before),

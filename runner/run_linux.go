@@ -64,6 +64,7 @@ type run struct {
 	aliases map[string]string
 	journal string // file of GATE_EGRESS_LOG
 	tmp     string // gate's own files of this run
+	locks   []*os.File
 
 	h     *handler
 	meter *rusage.Meter
@@ -85,6 +86,9 @@ type run struct {
 }
 
 func newRun(cfg Config) (*run, error) {
+	if err := canMake(cfg.Evidence); err != nil {
+		return nil, err
+	}
 	if u := sudoUser(cfg.Env); u != nil {
 		cfg.Env = withoutSudo(cfg.Env, u)
 	}
@@ -112,9 +116,11 @@ func newRun(cfg Config) (*run, error) {
 	if r.aliases, err = gitAliases(cfg.Root); err != nil {
 		return nil, err
 	}
-	if r.tmp, err = scratch(cfg.Root); err != nil {
+	var lock *os.File
+	if r.tmp, lock, err = scratch(cfg.Root); err != nil {
 		return nil, err
 	}
+	r.locks = append(r.locks, lock)
 	if u := sudoUser(cfg.Env); u != nil {
 		if err := os.Chown(r.tmp, int(u.UID), int(u.GID)); err != nil {
 			return nil, errors.Join(fmt.Errorf("hand gate's own directory to the suite's user: %w", err), r.close())
@@ -129,6 +135,18 @@ func newRun(cfg Config) (*run, error) {
 	return r, nil
 }
 
+// canMake refuses a tier of which gate can make no record.
+func canMake(tier string) error {
+	switch tier {
+	case "", ledger.TierNamespace, ledger.TierNotify:
+		return nil
+	}
+	return &sandbox.SetupError{
+		Tier: sandbox.Tier(tier), Step: "choose the tier",
+		Err: fmt.Errorf("this version cannot make such a record: want %s or %s", ledger.TierNamespace, ledger.TierNotify),
+	}
+}
+
 // close ends what is left of the tree, and removes what the run needed
 // outside the repository.
 func (r *run) close() error {
@@ -139,6 +157,9 @@ func (r *run) close() error {
 		if err := r.group.Close(); err != nil {
 			return fmt.Errorf("remove the run's cgroup: %w", err)
 		}
+	}
+	for _, lock := range r.locks {
+		defer lock.Close() // nil where there are no locks; else empty, and held until all is removed
 	}
 	if err := errors.Join(r.restore(), os.RemoveAll(r.tmp)); err != nil {
 		return fmt.Errorf("remove gate's own files of the run: %w", err)
@@ -321,6 +342,7 @@ func (r *run) handler() (*handler, error) {
 			Root: r.cfg.Root, Aliases: r.aliases, Home: home, Before: r.before, Fold: r.fold, Allow: r.places, Protected: protected,
 		}),
 		cpu: r.meter, who: &actors{root: r.cfg.Root, first: map[*sandbox.Actor]int{}}, trace: newTrace(r.cfg.Trace, r.cfg.Root),
+		redirected: map[inode]bool{},
 	}
 	r.inherited(h)
 	if r.envNote != "" {
@@ -367,8 +389,10 @@ func (r *run) inherited(h *handler) {
 				h.gaps.add("inherited-file", "readlink "+name+": "+err.Error(), -1)
 				continue
 			}
-			// Elsewhere it is the caller's own redirection, and no write of the suite's.
-			if _, inside := strings.CutPrefix(path, r.cfg.Root+"/"); inside {
+			if !strings.HasPrefix(path, r.cfg.Root+"/") {
+				// The caller's own redirection, and no write of the suite's.
+				h.redirected[inode{uint64(st.Dev), st.Ino}] = true
+			} else {
 				h.writes.Record(writeset.Event{
 					Op: writeset.Modify, Call: name, Path: path,
 					Before: writeset.State{Exists: true, Dev: uint64(st.Dev), Ino: st.Ino, Nlink: uint64(st.Nlink)},

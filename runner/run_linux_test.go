@@ -114,6 +114,61 @@ func testWho(t *testing.T, network string) {
 	})
 }
 
+// A process that goes on as another program is told by that one, though name
+// and directory stay the same.
+func TestWhoAfterExec(t *testing.T) {
+	eachTier(t, func(t *testing.T, tier string) {
+		second := "echo >two"
+		first := "echo >one; exec /bin/sh -c '" + second + "'"
+		r := gate(t, tier, repository(t), nil, []string{"/bin/sh", "-c", first}, nil)
+		var got [][]string
+		for _, w := range r.WriteRows {
+			if w.Who != nil {
+				got = append(got, append([]string{w.Path}, w.Who.Argv...))
+			}
+		}
+		want := [][]string{{"one", "/bin/sh", "-c", first}, {"two", "/bin/sh", "-c", second}}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("rows and who made them (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// Where the caller sent an output to is no write of the suite's, though it opens
+// the file anew by /dev/stdout; another file beside it is.
+func TestRedirected(t *testing.T) {
+	eachTier(t, func(t *testing.T, tier string) {
+		outside, root := repository(t, "log", "other"), repository(t, "inside")
+		for _, tt := range []struct {
+			file, command string
+			outside       []string
+			writes        []string
+		}{
+			{outside + "/log", "echo x >/dev/stdout; echo x >>/proc/self/fd/1", nil, nil},
+			{outside + "/log", "(echo x >" + outside + "/log) 2>/dev/null", nil, nil},
+			{outside + "/log", "(echo x >" + outside + "/other) 2>/dev/null", []string{outside + "/other"}, nil},
+			{root + "/inside", "echo x >/dev/stdout", nil, []string{"inside"}},
+		} {
+			f, err := os.OpenFile(tt.file, os.O_WRONLY|os.O_APPEND, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := gate(t, tier, root, &ledger.Ledger{HasAllowWrite: true}, []string{"/bin/sh", "-c", tt.command}, func(c *Config) {
+				c.Stdout, c.Env = f, setenv(c.Env, "HOME", root) // rows below it are told by its name
+			})
+			if err := f.Close(); err != nil {
+				t.Fatal(err)
+			}
+			var rows []string
+			for _, o := range r.Outside {
+				rows = append(rows, o.Path)
+			}
+			wantLines(t, tt.command+": outside", rows, tt.outside)
+			wantLines(t, tt.command+": writes", r.WritePaths, tt.writes)
+		}
+	})
+}
+
 // A door leads to its far end and nowhere else.
 func TestDoors(t *testing.T) {
 	tcp, tcp6, udp := server(t, "tcp4", freePort(t)), "", server(t, "udp4", freePort(t))

@@ -3,11 +3,14 @@ package rusage
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Cgroup is a cgroup of version 2 that a run has to itself. Its counters hold
@@ -18,6 +21,12 @@ type Cgroup struct {
 	dir *os.File
 }
 
+// cgroupPrefix begins the name of a run's cgroup.
+const cgroupPrefix = "gate-run-"
+
+// errSwept says that a cgroup was taken for a leftover before it was locked.
+var errSwept = errors.New("the cgroup was removed by another gate")
+
 // NewCgroup makes a cgroup below the caller's own, or says why there can be
 // none: no version 2 hierarchy, or one that the caller may not write to, as is
 // the rule for an ordinary user outside a delegated subtree.
@@ -26,28 +35,81 @@ func NewCgroup() (*Cgroup, error) {
 	if err != nil {
 		return nil, err
 	}
-	path, err := os.MkdirTemp(parent, "gate-")
+	sweepCgroups(parent)
+	for range 4 {
+		var c *Cgroup
+		if c, err = newCgroup(parent); !errors.Is(err, errSwept) {
+			return c, err
+		}
+	}
+	return nil, err
+}
+
+func newCgroup(parent string) (*Cgroup, error) {
+	path, err := os.MkdirTemp(parent, cgroupPrefix)
 	if err != nil {
 		return nil, fmt.Errorf("make a cgroup: %w", err)
 	}
 	c, err := openCgroup(path)
-	if err != nil {
-		return nil, errors.Join(err, os.Remove(path))
+	if err == nil {
+		return c, nil
 	}
-	return c, nil
+	rmErr := os.Remove(path)
+	if errors.Is(rmErr, fs.ErrNotExist) || errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, errSwept
+	}
+	return nil, errors.Join(err, rmErr)
 }
 
-func openCgroup(path string) (*Cgroup, error) {
-	kind, err := os.ReadFile(filepath.Join(path, "cgroup.type"))
+// maxCgroups bounds the search for leftovers.
+const maxCgroups = 1000
+
+// sweepCgroups removes what gates that were killed left: cgroups that no gate
+// holds a lock of. One that still has processes cannot be removed.
+func sweepCgroups(parent string) {
+	d, err := os.Open(parent)
 	if err != nil {
-		return nil, err
+		return // then none can be made either, which tells why
 	}
-	if k := strings.TrimSpace(string(kind)); k != "domain" {
-		return nil, fmt.Errorf("cgroup %s: its type is %q, want \"domain\": its parent is threaded and takes no processes below it", path, k)
+	names, _ := d.Readdirnames(maxCgroups)
+	_ = d.Close() // read-only
+	for _, name := range names {
+		path := filepath.Join(parent, name)
+		if !strings.HasPrefix(name, cgroupPrefix) {
+			continue
+		}
+		if dir, err := lockCgroup(path); err == nil {
+			_, _ = os.Remove(path), dir.Close() // EBUSY: it is in use; else the next one tries
+		}
 	}
+}
+
+// lockCgroup opens a cgroup that nobody else holds. The lock ends with the
+// process (flock(2)).
+func lockCgroup(path string) (*os.File, error) {
 	dir, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("open cgroup: %w", err)
+	}
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock cgroup %s: %w", path, err), dir.Close())
+	}
+	return dir, nil
+}
+
+func openCgroup(path string) (*Cgroup, error) {
+	dir, err := lockCgroup(path)
+	if err != nil {
+		return nil, err
+	}
+	// Only now: it may have been removed before it was locked.
+	kind, err := os.ReadFile(filepath.Join(path, "cgroup.type"))
+	if err != nil {
+		return nil, errors.Join(err, dir.Close())
+	}
+	if k := strings.TrimSpace(string(kind)); k != "domain" {
+		err := fmt.Errorf("cgroup %s: its type is %q, want \"domain\": its parent is threaded and takes no processes below it", path, k)
+		return nil, errors.Join(err, dir.Close())
 	}
 	return &Cgroup{dir}, nil
 }

@@ -55,6 +55,34 @@ func TestCgroup(t *testing.T) {
 	}
 }
 
+// What a gate left that was killed goes; what a living one holds stays.
+func TestLeftCgroups(t *testing.T) {
+	alive, err := NewCgroup()
+	if err != nil {
+		need.Root(t)
+		need.Success(t, "a cgroup of version 2", err)
+	}
+	dead, err := NewCgroup()
+	if err == nil {
+		err = dead.dir.Close() // as the end of a process does
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	another, err := NewCgroup()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(dead.dir.Name()); !os.IsNotExist(err) {
+		t.Errorf("the leftover %s: got %v, want that it is gone", dead.dir.Name(), err)
+	}
+	for _, c := range []*Cgroup{alive, another} {
+		if err := c.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	}
+}
+
 func TestFindCgroup(t *testing.T) {
 	const hybrid = "24 30 0:22 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n" +
 		"34 30 0:31 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw\n"

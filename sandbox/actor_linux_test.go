@@ -24,6 +24,7 @@ func act(name string, args []string) error {
 		"rows":       runRows,
 		"nothing":    func([]string) error { return nil },
 		"namespaces": actNamespaces,
+		"clone":      actClone,
 		"overlay":    actOverlay,
 		"foreign":    func(args []string) error { return actForeign(args[0]) },
 		"nodes":      func([]string) error { return actNodes() },
@@ -58,6 +59,16 @@ func actNamespaces(args []string) error {
 		Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS,
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
+	}
+	return cmd.Run()
+}
+
+// actClone does another action in namespaces that the flags name.
+func actClone(args []string) error {
+	cmd := exec.Command("/proc/self/exe", append([]string{actorArg}, args[1:]...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: uintptr(atoi(args[0]))}
+	if cmd.SysProcAttr.Cloneflags&unix.CLONE_NEWUSER != 0 {
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
 	}
 	return cmd.Run()
 }

@@ -81,7 +81,7 @@ func trapped(t *testing.T, c *call) string {
 	t.Helper()
 	values := map[uint32]string{
 		sigChld: "SIGCHLD", fsIocSetFlags: "FS_IOC_SETFLAGS", fsIocFsSetXattr: "FS_IOC_FSSETXATTR",
-		nsFlags: "CLONE_NEWNS, CLONE_NEWNET or CLONE_NEWUSER", eNosys: "ENOSYS", ePerm: "EPERM",
+		nsFlags: "CLONE_NEWNS, CLONE_NEWNET, CLONE_NEWUSER or CLONE_NEWPID", eNosys: "ENOSYS", ePerm: "EPERM",
 	}
 	value := func() string {
 		name, ok := values[c.want]
@@ -164,10 +164,10 @@ func recorded(t *testing.T, c *call) string {
 	return text
 }
 
-// ownNetwork is what the calls say that can make or enter a network namespace.
+// ownNetwork is what the calls say that can make or enter a namespace.
 func ownNetwork(c *call) string {
 	if c.name == "chroot" || c.name == "pivot_root" {
 		return ""
 	}
-	return "; a network namespace of its own is a gap"
+	return "; a network namespace of its own is a gap, and so is a PID namespace where no cgroup counts its CPU time"
 }

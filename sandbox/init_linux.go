@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -77,9 +76,9 @@ func runInit(ctl *control) error {
 	if err != nil {
 		return fmt.Errorf("read orders: %w", err)
 	}
-	var orders childSpec
-	if err := json.Unmarshal(data, &orders); err != nil {
-		return fmt.Errorf("decode orders: %w", err)
+	orders, err := decodeOrders(data)
+	if err != nil {
+		return err
 	}
 	var made furnished
 	if orders.Spec.Tier == Namespace {
@@ -397,6 +396,13 @@ func (r *reaper) halt() {
 	}
 }
 
+// Bounds of the survivors in a report. Written as JSON, where a byte can take
+// six, they are still below maxMessage.
+const (
+	maxSurvivors    = 20
+	maxSurvivorSize = 400
+)
+
 // list names the processes of the tree.
 func (r *reaper) list() []Survivor {
 	var out []Survivor
@@ -405,12 +411,23 @@ func (r *reaper) list() []Survivor {
 		if argv == nil {
 			continue // a zombie, or gone
 		}
-		if len(out) == 20 {
+		if len(out) == maxSurvivors {
 			break
 		}
-		out = append(out, Survivor{PID: pid, Argv: argv})
+		out = append(out, Survivor{PID: pid, Argv: abridged(argv, maxSurvivorSize)})
 	}
 	return out
+}
+
+// abridged is a command line cut to a size.
+func abridged(argv []string, size int) []string {
+	for i, a := range argv {
+		if len(a) > size {
+			return append(argv[:i:i], a[:size]+"...")
+		}
+		size -= len(a)
+	}
+	return argv
 }
 
 // descendants are the pids below one, parents first, as /proc shows them.

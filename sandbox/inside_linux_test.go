@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -245,6 +246,67 @@ func TestStartErrors(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Arguments, variables and paths are bytes, whatever their encoding: execve(2).
+func TestAnyBytes(t *testing.T) {
+	eachTier(t, func(t *testing.T, tier Tier) {
+		dir := filepath.Join(realDir(t), "d\xff")
+		if err := os.MkdirAll(dir+"/bin\xfe", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		program := dir + "/bin\xfe/p\xfd"
+		if err := os.WriteFile(program, []byte("#!/bin/sh\nprintf '%s|' \"$PWD\" \"$V\" \"$@\"\necho >f\xfc\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		s := scene{tier: tier, dir: dir, argv: []string{program, "caf\xe9", "\xed\xa0\x80", "é"}, env: []string{"V=\xe9", "PWD="}, readOnly: []string{program}}
+		if tier == Namespace {
+			s.closed = &Closed{ReadOnly: true, Store: realDir(t), Mounts: []Mount{{Kind: Keep, Target: dir}}}
+		}
+		out := s.run(t)
+		wantExit(t, out, Exit{})
+		if want := strings.Join([]string{dir, "\xe9", "caf\xe9", "\xed\xa0\x80", "é", ""}, "|"); out.Stdout != want {
+			t.Errorf("stdout: got %q, want %q", out.Stdout, want)
+		}
+		wantEvents(t, out.Events, "create openat f\xfc")
+	})
+}
+
+// A report stays a report, however long the command lines of the survivors.
+func TestManySurvivors(t *testing.T) {
+	eachTier(t, func(t *testing.T, tier Tier) {
+		// JSON makes six bytes of a control character.
+		long := slices.Repeat([]string{strings.Repeat("\x01", 190)}, 28)
+		start := `for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22; do sh -c 'kill -STOP $$' "$@" >/dev/null 2>&1 & done`
+		out := scene{tier: tier, argv: append([]string{"/bin/sh", "-c", start, "sh"}, long...)}.run(t)
+		if n := len(out.Exit.Survivors); n != maxSurvivors {
+			t.Fatalf("got %d survivors, want %d", n, maxSurvivors)
+		}
+		for _, s := range out.Exit.Survivors {
+			if text := strings.Join(s.Argv, ""); len(text) > maxSurvivorSize+3 || !strings.HasSuffix(text, "\x01...") {
+				t.Errorf("got %q", s.Argv)
+			}
+		}
+	})
+}
+
+// What does not fit into a message is told as such.
+func TestTruncatedMessage(t *testing.T) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = unix.Close(pair[0]), unix.Close(pair[1]) }()
+	from, to := &control{conn: pair[0]}, &control{conn: pair[1]}
+	for _, size := range []int{maxMessage / 2, maxMessage} {
+		if err := from.send(message{Step: "error", Err: strings.Repeat("x", size)}); err != nil {
+			t.Fatal(err)
+		}
+		_, _, err := to.receive()
+		if fits := size < maxMessage; fits != (err == nil) || !fits && !strings.Contains(err.Error(), "longer than") {
+			t.Errorf("%d bytes: got %v", size, err)
+		}
 	}
 }
 

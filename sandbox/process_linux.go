@@ -175,8 +175,9 @@ func (t *task) Program() string {
 }
 
 // Actor is remembered: one that makes ten thousand files is read once, and
-// again when it runs another program or stands in another directory. Once its
-// call has gone on, it may be dead: then it is who it was last known to be.
+// again when its command line is another or it stands in another directory.
+// Once its call has gone on, it may be dead: then it is who it was last known
+// to be.
 func (t *task) Actor() *Actor {
 	if t.actor == nil {
 		t.remember(true)
@@ -200,19 +201,26 @@ func (t *task) remember(sure bool) {
 	if k.actor != nil && !sure {
 		return
 	}
-	var buf [64]byte
-	n, err := unix.Pread(k.comm, buf[:], 0)
-	if err != nil {
+	var comm [64]byte
+	var cmdline [maxCompared]byte
+	n, err := unix.Pread(k.comm, comm[:], 0)
+	m, err2 := unix.Pread(k.cmdline, cmdline[:], 0)
+	if err != nil || err2 != nil {
 		t.actor = k.actor
 		t.v.known.forget(t.tid)
 		return
 	}
 	cwd, err := t.cwd()
-	if k.actor == nil || err != nil || string(buf[:n]) != k.program || cwd != k.cwd {
-		k.program, k.cwd, k.actor = string(buf[:n]), cwd, t.read()
+	if k.actor == nil || err != nil || string(comm[:n]) != k.program || string(cmdline[:m]) != k.argv || cwd != k.cwd {
+		k.program, k.argv, k.cwd, k.actor = string(comm[:n]), string(cmdline[:m]), cwd, t.read()
 	}
 	t.actor = k.actor
 }
+
+// maxCompared is how much of a command line tells one program from the next.
+// An interpreter that runs another script has the same name, and the same
+// file in /proc/PID/exe.
+const maxCompared = 4096
 
 // read walks up the parents to init. An orphan's chain is short: its parents are gone.
 func (t *task) read() *Actor {
@@ -264,12 +272,12 @@ func (t *task) link(name string) string {
 type known map[int]*acquaintance
 
 type acquaintance struct {
-	dir, comm    int // descriptors of /proc/TID and /proc/TID/comm
-	program, cwd string
-	actor        *Actor
+	dir, comm, cmdline int // descriptors of /proc/TID and of files in it
+	program, argv, cwd string
+	actor              *Actor
 }
 
-// maxKnown bounds the descriptors: two for each task.
+// maxKnown bounds the descriptors: three for each task.
 const maxKnown = 128
 
 // of opens what is not yet known; nil if the task is gone.
@@ -286,17 +294,23 @@ func (k known) of(tid int) *acquaintance {
 		_ = unix.Close(dir) // read-only
 		return nil
 	}
+	// Each read of it asks for the memory of that moment (fs/proc/base.c).
+	cmdline, err := unix.Openat(dir, "cmdline", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		_, _ = unix.Close(dir), unix.Close(comm) // read-only
+		return nil
+	}
 	if len(k) >= maxKnown {
 		k.close()
 	}
-	a := &acquaintance{dir: dir, comm: comm}
+	a := &acquaintance{dir: dir, comm: comm, cmdline: cmdline}
 	k[tid] = a
 	return a
 }
 
 func (k known) forget(tid int) {
 	if a := k[tid]; a != nil {
-		_, _ = unix.Close(a.dir), unix.Close(a.comm) // read-only
+		_, _, _ = unix.Close(a.dir), unix.Close(a.comm), unix.Close(a.cmdline) // read-only
 		delete(k, tid)
 	}
 }

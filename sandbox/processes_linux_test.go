@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -193,6 +194,34 @@ func TestPrivateMounts(t *testing.T) {
 	wantEvents(t, out.Events, "create openat d/f", "modify openat secret", "create openat after")
 	if _, err := os.Stat(dir + "/d/f"); err != nil {
 		t.Errorf("the bind mount did not reach the file: %v", err)
+	}
+}
+
+// What a nested PID namespace holds when its init ends is reaped by the kernel:
+// only a cgroup counts it.
+func TestNestedPIDs(t *testing.T) {
+	user, pids := strconv.Itoa(unix.CLONE_NEWUSER), strconv.Itoa(unix.CLONE_NEWPID)
+	both := strconv.Itoa(unix.CLONE_NEWUSER | unix.CLONE_NEWPID)
+	gap := []string{"gap cpu-lost"}
+	for _, tt := range []struct {
+		name string
+		argv []string
+		code int
+		want []string
+	}{
+		{"clone", actor("clone", both, "nothing"), 0, gap},
+		{"one after the other", actor("clone", user, "clone", pids, "nothing"), 0, gap},
+		{"unshare", []string{need.Program(t, "unshare"), "-Urpf", "true"}, 0, gap},
+		{"user namespace alone", actor("clone", user, "nothing"), 0, nil},
+		{"without the right to", actor("clone", pids, "nothing"), 1, nil},
+	} {
+		t.Run(strings.ReplaceAll(tt.name, " ", "_"), func(t *testing.T) {
+			eachTier(t, func(t *testing.T, tier Tier) {
+				out := scene{tier: tier, argv: tt.argv}.run(t)
+				wantExit(t, out, Exit{Code: tt.code})
+				wantEvents(t, out.Events, tt.want...)
+			})
+		})
 	}
 }
 

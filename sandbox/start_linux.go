@@ -71,8 +71,13 @@ type message struct {
 	All       bool     `json:"all,omitempty"`
 }
 
-// maxMessage bounds a message; survivors with long command lines are cut.
+// maxMessage bounds a message; survivors with long command lines are cut, see
+// maxSurvivors.
 const maxMessage = 64 << 10
+
+// maxRights is how many descriptors the kernel passes in one message
+// (SCM_MAX_FD of include/net/scm.h).
+const maxRights = 253
 
 func (c *control) send(m message, fds ...int) error {
 	data, err := json.Marshal(m)
@@ -99,11 +104,11 @@ func (c *control) send(m message, fds ...int) error {
 
 func (c *control) receive() (message, []int, error) {
 	buf := make([]byte, maxMessage)
-	oob := make([]byte, unix.CmsgSpace(4*64))
-	var n, oobn int
+	oob := make([]byte, unix.CmsgSpace(4*maxRights))
+	var n, oobn, flags int
 	var err error
 	for {
-		n, oobn, _, _, err = unix.Recvmsg(c.conn, buf, oob, unix.MSG_CMSG_CLOEXEC)
+		n, oobn, flags, _, err = unix.Recvmsg(c.conn, buf, oob, unix.MSG_CMSG_CLOEXEC)
 		if err != unix.EINTR {
 			break
 		}
@@ -128,6 +133,9 @@ func (c *control) receive() (message, []int, error) {
 			fds = append(fds, got...)
 		}
 	}
+	if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
+		return message{}, fds, fmt.Errorf("BUG: a message from the other half of gate is longer than %d bytes or has more than %d descriptors", maxMessage, maxRights)
+	}
 	var m message
 	if err := json.Unmarshal(buf[:n], &m); err != nil {
 		return message{}, fds, fmt.Errorf("decode a message: %w", err)
@@ -142,6 +150,54 @@ type childSpec struct {
 	UserNS  bool          `json:"userns"`
 	Resolv  string        `json:"resolv"` // files to mount; "" in Notify
 	Hosts   string        `json:"hosts"`
+	Texts   [][]byte      `json:"texts"` // see texts
+}
+
+// texts are the strings in the orders that come from outside. JSON holds only
+// UTF-8 and would change any other byte; arguments, variables and paths may be
+// of any (execve(2)), so they travel as bytes beside it.
+func (c *childSpec) texts() []*string {
+	out := []*string{&c.Spec.Path, &c.Spec.Dir, &c.Resolv, &c.Hosts}
+	for _, list := range [][]string{c.Spec.Argv, c.Spec.Env, c.Spec.ReadOnly} {
+		for i := range list {
+			out = append(out, &list[i])
+		}
+	}
+	if files := c.Spec.Closed; files != nil {
+		out = append(out, &files.Store)
+		for i := range files.Mounts {
+			out = append(out, &files.Mounts[i].Target, &files.Mounts[i].Source)
+		}
+	}
+	return out
+}
+
+// encode gives the orders as decodeOrders takes them.
+func (c childSpec) encode() ([]byte, error) {
+	for _, s := range c.texts() {
+		c.Texts = append(c.Texts, []byte(*s))
+	}
+	data, err := json.Marshal(c)
+	if err != nil {
+		return nil, fmt.Errorf("BUG: encode the orders for init: %w", err)
+	}
+	return data, nil
+}
+
+func decodeOrders(data []byte) (childSpec, error) {
+	var c childSpec
+	if err := json.Unmarshal(data, &c); err != nil {
+		return c, fmt.Errorf("decode orders: %w", err)
+	}
+	texts := c.texts()
+	if len(texts) != len(c.Texts) {
+		return c, fmt.Errorf("BUG: orders with %d texts for %d places", len(c.Texts), len(texts))
+	}
+	for i, s := range texts {
+		*s = string(c.Texts[i])
+	}
+	c.Texts = nil
+	return c, nil
 }
 
 // Open makes the sandbox: it re-executes gate as the init of the tree and
@@ -399,9 +455,9 @@ func (b *Box) Close() {
 // confFile puts init's orders into a memory file, since the environment of a
 // command may be larger than a datagram.
 func confFile(child childSpec) (*os.File, error) {
-	data, err := json.Marshal(child)
+	data, err := child.encode()
 	if err != nil {
-		return nil, fmt.Errorf("BUG: encode the orders for init: %w", err)
+		return nil, err
 	}
 	fd, err := unix.MemfdCreate("gate-orders", unix.MFD_CLOEXEC)
 	if err != nil {

@@ -47,6 +47,7 @@ const (
 type supervisor struct {
 	fd      int
 	tier    Tier
+	cgroup  bool // CPU time is counted whoever reaps a process
 	idValid uintptr
 	arch    uint32
 	byNr    map[int32]*call
@@ -78,6 +79,7 @@ func (b *Box) Run(ctx context.Context, h Handler) (Exit, error) {
 	if err != nil {
 		return Exit{}, errors.Join(err, unix.Close(fds[0]))
 	}
+	s.cgroup = b.spec.CgroupFD != 0
 	stop, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if err != nil {
 		return Exit{}, errors.Join(fmt.Errorf("eventfd: %w", err), unix.Close(fds[0]))
@@ -321,6 +323,21 @@ func (s *supervisor) sigaction(n *notification, t *task) error {
 	return nil
 }
 
+// ownPIDs makes a gap of a PID namespace of the tree's own. When its init ends,
+// the kernel kills what is left in it and reaps that itself, with SIGCHLD
+// ignored for the purpose (zap_pid_ns_processes of kernel/pid_namespace.c), so
+// that no wait4 and no exit shows what those processes used.
+func (s *supervisor) ownPIDs(c *call, flags uint64, t *task) {
+	if s.cgroup {
+		return
+	}
+	st, err := readStatus(t.tid)
+	if err == nil && flags&cloneNewUser == 0 && !st.creds.has(unix.CAP_SYS_ADMIN) {
+		return // EPERM (clone(2))
+	}
+	s.handler.Gap("cpu-lost", "a process made a PID namespace of its own with "+c.name+", and there is no cgroup: what is left in it when its init ends is counted by nobody")
+}
+
 // roots notes that paths may mean something else to some processes now.
 func (s *supervisor) roots(c *call, n *notification, t *task) {
 	s.view.rootsDiffer = true
@@ -336,6 +353,9 @@ func (s *supervisor) roots(c *call, n *notification, t *task) {
 	}
 	if flags&cloneNewUser != 0 {
 		s.view.credsDiffer = true
+	}
+	if flags&cloneNewPID != 0 {
+		s.ownPIDs(c, flags, t)
 	}
 	if flags&cloneNewNet != 0 {
 		s.handler.Gap("own-network", "a process made a network namespace of its own with "+c.name+"; packets inside it are not seen")

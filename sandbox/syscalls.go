@@ -77,6 +77,7 @@ const (
 	sigChld         = 17
 	cloneNewNS      = 0x00020000
 	cloneNewNet     = 0x40000000
+	cloneNewPID     = 0x20000000
 	cloneNewUser    = 0x10000000
 	fsIocSetFlags   = 0x40086602
 	fsIocFsSetXattr = 0x401c5820
@@ -91,9 +92,9 @@ const (
 // O_WRONLY or O_RDWR, O_APPEND without either cannot write.
 const writeFlags = oWronly | oRdwr | oCreat | oTrunc
 
-// nsFlags are the clone and unshare flags after which paths or the network
-// of a process may be its own.
-const nsFlags = cloneNewNS | cloneNewNet | cloneNewUser
+// nsFlags are the clone and unshare flags after which paths, the network or the
+// reaper of a process may be its own.
+const nsFlags = cloneNewNS | cloneNewNet | cloneNewUser | cloneNewPID
 
 // calls is ordered by how often real suites make them: the filter tries them
 // in this order.
