@@ -442,7 +442,8 @@ func (c *comparison) stale() {
 	}
 	if l.HasAllowWrite && whole {
 		for _, entry := range l.AllowWrite {
-			if !c.writable[entry] {
+			// A list that says more than the defaults has to repeat them.
+			if !c.writable[entry] && !slices.Contains(writeset.DefaultAllow(), entry) {
 				add("allow_write", entry, "was never needed", false)
 			}
 		}

@@ -283,7 +283,7 @@ func (r *run) spec(tier sandbox.Tier) sandbox.Spec {
 		s.CPUSoft, s.CPUHard = rusage.Budget{Seconds: r.ledger.CPUBudget}.Rlimit()
 	}
 	if tier == sandbox.Namespace {
-		s.Listen, s.Closed = r.listen, r.files
+		s.Listen, s.Closed, s.FirstPID = r.listen, r.files, cmp.Or(r.cfg.FirstPID, 1000)
 		for _, in := range egress.Filter() {
 			s.PacketFilter = append(s.PacketFilter, sandbox.Instruction(in))
 		}

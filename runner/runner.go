@@ -26,6 +26,7 @@ type Config struct {
 	LedgerSum  string         // SHA-256 of its bytes as read, hex
 
 	Mode     string            // "enforce" or "audit"
+	FirstPID int               // of the command in its PID namespace; 0: 1000
 	Isolate  bool              // nothing that the tree leaves in temporary places and caches outlives the run
 	Evidence string            // "" for the best tier of this host, or the tier to use
 	Timeout  time.Duration     // wall clock; 0: none

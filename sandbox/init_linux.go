@@ -231,6 +231,9 @@ func conduct(ctl *control, orders childSpec) error {
 	if m, _, err := ctl.receive(); err != nil || m.Step != "go" {
 		return fmt.Errorf("wait for gate: %q: %w", m.Step, err)
 	}
+	if err := firstPID(orders.Spec.FirstPID); err != nil {
+		return err
+	}
 	close(proceed)
 	var c result
 	select {
@@ -262,6 +265,20 @@ func conduct(ctl *control, orders childSpec) error {
 		return err
 	}
 	return ctl.send(message{Step: "exit", Exit: exit})
+}
+
+// firstPID sets the pid that the next process of the namespace gets
+// (proc_sys_kernel(5), ns_last_pid). Many a suite puts its pid into a name.
+// Kernels without CONFIG_CHECKPOINT_RESTORE do not have it, and go on.
+func firstPID(pid int) error {
+	if pid == 0 {
+		return nil
+	}
+	err := os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(pid-1)), 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // reaper waits for the children of init: the command and every orphan.

@@ -78,6 +78,10 @@ type Spec struct {
 	// User is who the command runs as if gate itself is root by sudo; nil: as gate.
 	User *User
 
+	// FirstPID is what the command's pid should be in a PID namespace of its own; 0:
+	// whatever comes. gate's own threads there take some first, and never as many.
+	FirstPID int
+
 	// CgroupFD is a directory of the cgroup v2 hierarchy that the tree is born
 	// in; 0: the tree stays in gate's own.
 	CgroupFD int

@@ -37,10 +37,11 @@ func (c *freshClone) fill(where place, root string) error {
 		return errors.New("under sudo it would belong to root, and the suite does not run as root")
 	}
 	// --no-local copies: a hard link into the repository's objects would be a
-	// way to write there (git-clone(1)).
-	clone := exec.Command("git", "clone", "--quiet", "--no-local", where.root, root)
+	// way to write there (git-clone(1)). One commit is what CI checks out, and all
+	// that a shallow or partial repository may have.
+	clone := exec.Command("git", "clone", "--quiet", "--no-local", "--depth=1", where.root, root)
 	if out, err := clone.CombinedOutput(); err != nil {
-		return fmt.Errorf("git clone: %w: %s", err, strings.TrimSpace(string(bytes.ReplaceAll(out, []byte("\n"), []byte(" ")))))
+		return fmt.Errorf("git clone: %w: %s", err, strings.TrimSpace(string(bytes.ReplaceAll(bytes.ReplaceAll(out, []byte("\n"), []byte(" ")), []byte{0}, nil))))
 	}
 	if out, err := exec.Command("git", "-C", root, "rev-parse", "--verify", "--quiet", "HEAD").CombinedOutput(); err != nil {
 		return fmt.Errorf("there is no commit yet: git rev-parse: %w%s", err, out)

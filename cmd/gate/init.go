@@ -128,7 +128,7 @@ func (a *app) seedRuns(where place, o *initOptions, command []string) ([]*ledger
 		if err := a.say("run %d of %d: %s", i+1, o.runs, shellJoin(command)); err != nil {
 			return nil, err
 		}
-		record, err := a.seedRun(where, o, command)
+		record, err := a.seedRun(where, o, i, command)
 		if err == nil {
 			err = knownGood(record)
 		}
@@ -147,7 +147,9 @@ func (a *app) seedRuns(where place, o *initOptions, command []string) ([]*ledger
 	return append(records, record), nil
 }
 
-func (a *app) seedRun(where place, o *initOptions, command []string) (*ledger.Record, error) {
+// seedRun is run number i. The pids of each begin elsewhere, so that a name with
+// a pid in it is not taken for one that every run writes.
+func (a *app) seedRun(where place, o *initOptions, i int, command []string) (*ledger.Record, error) {
 	return a.observe(runner.Config{
 		Command: command,
 		Dir:     where.dir, Root: where.root,
@@ -156,6 +158,7 @@ func (a *app) seedRun(where place, o *initOptions, command []string) (*ledger.Re
 		Mode:     ledger.Audit,
 		Evidence: o.evidence,
 		Timeout:  o.timeout,
+		FirstPID: 1000 + i*11000%30000, // below the smallest pid_max, 32768
 		Version:  version(),
 	}, false, "")
 }
@@ -172,7 +175,7 @@ func (a *app) cloneRun(where place, o *initOptions, command []string) (*ledger.R
 	err = a.say("run in a fresh clone: %s", shellJoin(command))
 	var record *ledger.Record
 	if err == nil {
-		record, err = a.seedRun(clone.place, o, command)
+		record, err = a.seedRun(clone.place, o, o.runs, command)
 	}
 	if err = errors.Join(err, clone.remove()); err != nil {
 		return nil, fmt.Errorf("run in a fresh clone: %w; no ledger was written", err)
