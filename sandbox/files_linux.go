@@ -15,15 +15,15 @@ func (s *supervisor) file(c *call, n *notification, t *task) {
 	if err == nil && (c.do == doRename || c.do == doLink) {
 		path2, err = s.path(t, n, c.path2)
 	}
-	flags, fErr := s.flags(c, n, t)
+	flags, resolve, fErr := s.flags(c, n, t)
 	if err = errors.Join(err, fErr); err != nil {
 		// The kernel refuses these as well: a bad address, an endless string.
-		if !errors.Is(err, unix.EFAULT) && !errors.Is(err, unix.ENAMETOOLONG) {
+		if !errors.Is(err, unix.EFAULT) && !errors.Is(err, unix.ENAMETOOLONG) && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EAGAIN) {
 			s.report = func() { s.handler.Gap("unreadable-arguments", c.name+": "+errText(err)) }
 		}
 		return
 	}
-	op := &fileOp{s: s, c: c, t: t, who: s.view.credsOf(t), flags: flags}
+	op := &fileOp{s: s, c: c, t: t, who: s.view.credsOf(t), flags: flags, resolve: resolve}
 	op.run(arg32(n, c.dirfd), path, arg32(n, c.dirfd2), path2, n)
 }
 
@@ -54,22 +54,42 @@ func (s *supervisor) path(t *task, n *notification, i int8) (string, error) {
 	return readString(t.tid, n.args[i], s.buf[:])
 }
 
-// flags are the open or AT_ flags of a call, wherever they are.
-func (s *supervisor) flags(c *call, n *notification, t *task) (uint64, error) {
+// flags are the open or AT_ flags of a call, wherever they are, and the
+// RESOLVE_ flags of openat2.
+func (s *supervisor) flags(c *call, n *notification, t *task) (flags, resolve uint64, err error) {
 	switch {
 	case c.name == "creat":
-		return oCreat | oWronly | oTrunc, nil
-	case c.name == "openat2": // struct open_how: flags, mode, resolve
-		var b [8]byte
-		got, err := readMemory(t.tid, n.args[2], b[:])
-		if err != nil || got < len(b) {
-			return 0, errors.Join(err, shortRead(got, len(b)))
-		}
-		return binary.NativeEndian.Uint64(b[:]), nil
+		return oCreat | oWronly | oTrunc, 0, nil
+	case c.name == "openat2":
+		return readOpenHow(t.tid, n.args[2], n.args[3])
 	case c.flags != none:
-		return n.args[c.flags], nil
+		return n.args[c.flags], 0, nil
 	}
-	return 0, nil
+	return 0, 0, nil
+}
+
+// readOpenHow reads struct open_how of openat2(2). It is EINVAL or EAGAIN where
+// build_open_flags of fs/open.c says so; a flag that is not known here may be
+// one of a newer kernel.
+func readOpenHow(tid int, addr, size uint64) (flags, resolve uint64, err error) {
+	var b [24]byte
+	if size < uint64(len(b)) {
+		return 0, 0, unix.EINVAL
+	}
+	got, err := readMemory(tid, addr, b[:])
+	if err != nil || got < len(b) {
+		return 0, 0, errors.Join(err, shortRead(got, len(b)))
+	}
+	flags, resolve = binary.NativeEndian.Uint64(b[:]), binary.NativeEndian.Uint64(b[16:])
+	mode := binary.NativeEndian.Uint64(b[8:])
+	makes := flags&oCreat != 0 || flags&unix.O_TMPFILE == unix.O_TMPFILE
+	switch {
+	case mode != 0 && !makes, resolve&scoped == scoped:
+		return 0, 0, unix.EINVAL
+	case resolve&resolveCached != 0 && (makes || flags&oTrunc != 0):
+		return 0, 0, unix.EAGAIN
+	}
+	return flags, resolve, nil
 }
 
 // fileOp is one call that may write.
@@ -79,6 +99,8 @@ type fileOp struct {
 	t     *task
 	who   *creds
 	flags uint64
+	// resolve are the RESOLVE_ flags of openat2.
+	resolve uint64
 }
 
 func (o *fileOp) run(dirfd int32, path string, dirfd2 int32, path2 string, n *notification) {
@@ -171,7 +193,7 @@ func (o *fileOp) first(dirfd int32, path string, n *notification) (target, error
 	if path == "" {
 		return target{}, errMissing
 	}
-	f, err := v.find(o.t, dirfd, path, o.follows(path))
+	f, err := v.findWith(o.t, dirfd, path, o.follows(path), o.resolve)
 	return o.unnamed(f, err)
 }
 
@@ -236,7 +258,7 @@ func (o *fileOp) mayChown(f *target, uid, gid uint32) bool {
 }
 
 func (o *fileOp) emit(op Op, f, to *target) {
-	if within(f.path, "/proc") {
+	if f.proc || to != nil && to.proc {
 		return // not files
 	}
 	if op == Rename || op == Exchange {

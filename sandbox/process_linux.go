@@ -314,6 +314,11 @@ type creds struct {
 	caps     uint64 // effective
 }
 
+// equal tells whether two tasks may do the same.
+func (c *creds) equal(d *creds) bool {
+	return c.uid == d.uid && c.gid == d.gid && c.caps == d.caps && slices.Equal(c.groups, d.groups)
+}
+
 func (c *creds) has(capability uint) bool { return c.caps&(1<<capability) != 0 }
 
 // inGroup follows the kernel's in_group_p.
