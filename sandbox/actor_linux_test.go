@@ -34,6 +34,7 @@ func act(name string, args []string) error {
 		"pids":       actPIDs,
 		"proc":       actProc,
 		"detached":   actDetached,
+		"unshare":    actUnshare,
 		"setuid":     actSetuid,
 		"facts":      actFacts,
 		"init":       actInit,
@@ -182,6 +183,18 @@ func actDetached([]string) error {
 		sys("openat", fd, "../tmp/g", unix.O_CREAT|unix.O_WRONLY, 0o644),
 		create("after"),
 	)()
+}
+
+// actUnshare asks for what it may not have.
+func actUnshare([]string) error {
+	for _, step := range []func() error{
+		sys("unshare", unix.CLONE_NEWNET), sys("unshare", unix.CLONE_NEWNS), sys("setns", 0, unix.CLONE_NEWNET), sys("pivot_root", ".", "."),
+	} {
+		if err := step(); err != unix.EPERM && err != unix.EINVAL { // EINVAL: setns(2) of what is no namespace
+			return fmt.Errorf("got %w, want %w", err, unix.EPERM)
+		}
+	}
+	return nil
 }
 
 // actOverlay writes through an overlay, by a call that names no directory of

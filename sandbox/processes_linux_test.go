@@ -204,6 +204,15 @@ func TestPrivateProc(t *testing.T) {
 	})
 }
 
+// A call that has no right to a namespace makes no gap.
+func TestUnshareWithoutRight(t *testing.T) {
+	eachTier(t, func(t *testing.T, tier Tier) {
+		out := scene{tier: tier, argv: actor("unshare")}.run(t)
+		wantExit(t, out, Exit{})
+		wantEvents(t, out.Events)
+	})
+}
+
 // A mount that is attached nowhere has no name, whatever the kernel's text of
 // it looks like.
 func TestDetachedMount(t *testing.T) {
@@ -284,11 +293,19 @@ func TestSudoUser(t *testing.T) {
 		if err := errors.Join(os.Chmod(dir, 0o777), os.Chmod(filepath.Dir(dir), 0o755)); err != nil {
 			t.Fatal(err)
 		}
+		for _, name := range []string{"listed", "closed"} {
+			if err := os.WriteFile(filepath.Join(dir, name), nil, 0o640); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := unix.Setxattr(dir+"/listed", aclAccess, aclOf(testUID), 0); err != nil {
+			t.Fatal(err)
+		}
 		out := scene{tier: tier, dir: dir, user: &User{UID: testUID, GID: testUID, Groups: []uint32{testUID}},
-			argv: []string{"/bin/sh", "-c", "id -u; id -g; id -G; : >f; (: >/etc/gate-test) 2>/dev/null; grep -E 'CapEff|NoNewPrivs' /proc/self/status"}}.run(t)
+			argv: []string{"/bin/sh", "-c", "id -u; id -g; id -G; : >f; : >listed; (: >closed) 2>/dev/null; (: >/etc/gate-test) 2>/dev/null; grep -E 'CapEff|NoNewPrivs' /proc/self/status"}}.run(t)
 		if want := "31337\n31337\n31337\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\n"; out.Stdout != want {
 			t.Errorf("stdout: got %q, want %q\n%s", out.Stdout, want, out.Stderr)
 		}
-		wantEvents(t, out.Events, "create openat f")
+		wantEvents(t, out.Events, "create openat f", "modify openat listed")
 	})
 }

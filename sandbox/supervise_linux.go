@@ -321,19 +321,25 @@ func (s *supervisor) sigaction(n *notification, t *task) error {
 	return nil
 }
 
-// roots notes that paths may mean something else to some processes now.
+// roots notes that paths may mean something else to some processes now. Without
+// the right, which a new user namespace gives, nothing comes of the call.
 func (s *supervisor) roots(c *call, n *notification, t *task) {
-	s.view.rootsDiffer = true
-	flags := n.args[0]
+	flags, right := n.args[0], uint(unix.CAP_SYS_ADMIN)
 	switch c.name {
 	case "setns":
 		flags = n.args[1]
 		if flags == 0 {
-			flags = cloneNewNet // any kind
+			flags = cloneNewNet | cloneNewUser // any kind
 		}
-	case "chroot", "pivot_root":
-		return
+	case "chroot":
+		flags, right = 0, unix.CAP_SYS_CHROOT
+	case "pivot_root":
+		flags = 0
 	}
+	if flags&cloneNewUser == 0 && !s.view.credsOf(t).has(right) {
+		return // EPERM
+	}
+	s.view.rootsDiffer = true
 	if flags&cloneNewUser != 0 {
 		s.view.credsDiffer = true
 	}
