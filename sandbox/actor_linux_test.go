@@ -160,6 +160,7 @@ func actProc([]string) error {
 			mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE),
 			create("/proc/self/cwd/a"), create("/proc/thread-self/cwd/b"), create(procFD(fd)+"/a"), create("/dev/fd/"+n+"/b"),
 			mount("/proc", "bound", "", unix.MS_BIND|unix.MS_REC),
+			reached("bound/self/cwd/s"), reached("/proc/self/cwd/s"),
 			create("bound/self/cwd/c"), create("bound/thread-self/fd/"+n+"/c"), create("bound/self/root/"+wd+"/d/d"),
 			opened("bound/self/coredump_filter", unix.O_RDWR),
 			mount("proc", "new", "proc", 0),
@@ -169,6 +170,21 @@ func actProc([]string) error {
 			create("/proc/f"),
 		)()
 	})()
+}
+
+// reached connects to a socket that refuses.
+func reached(path string) func() error {
+	return func() error {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		if err := unix.Connect(fd, &unix.SockaddrUnix{Name: path}); err != unix.ECONNREFUSED {
+			return fmt.Errorf("connect %s: got %w, want %w", path, err, unix.ECONNREFUSED)
+		}
+		return nil
+	}
 }
 
 // actDetached is run in a mount namespace of its own.

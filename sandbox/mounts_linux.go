@@ -87,10 +87,13 @@ func rebase(path, from, to string) (string, bool) {
 	return to + strings.TrimPrefix(path, from), true
 }
 
-// mountID tells which mount a file lies on.
+// mountID tells which mount a file lies on; kernels before 5.8 do not.
 func mountID(fd int) (uint64, error) {
 	var x unix.Statx_t
 	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &x)
+	if err == nil && x.Mask&unix.STATX_MNT_ID == 0 {
+		err = unix.EOPNOTSUPP
+	}
 	return x.Mnt_id, err
 }
 

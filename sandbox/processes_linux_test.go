@@ -191,8 +191,12 @@ func TestPrivateProc(t *testing.T) {
 				if err := r.furnish(dir); err != nil {
 					t.Fatal(err)
 				}
+				if err := in(dir, bindUnix("s"))(); err != nil {
+					t.Fatal(err)
+				}
 				out := scene{tier: tier, dir: dir, argv: actor(namespaces, "proc")}.run(t)
 				want := []string{"create openat a", "create openat b", "create openat d/a", "create openat d/b",
+					`connect unix "s" (a socket)`, `connect unix "s" (a socket)`,
 					"create openat c", "create openat d/c", "create openat d/d"}
 				if namespaces == "pids" { // procfs can be mounted only for PIDs of one's own
 					wantExit(t, out, Exit{})
