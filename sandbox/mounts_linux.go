@@ -111,6 +111,9 @@ func (v *view) place(t *task, fd int, text string) (string, error) {
 	if v.isAt(text, &st) {
 		return strings.TrimRight(text, "/"), nil
 	}
+	if strings.HasSuffix(text, deleted) { // it has another name, which nothing tells
+		return "", fmt.Errorf("%w: %s", errUnnamed, text)
+	}
 	on, err := mountID(fd)
 	if err != nil {
 		return "", fmt.Errorf("%w: statx: %w", errPlace, err)

@@ -228,6 +228,9 @@ func pathRows() []row {
 		{name: "fchmod of a deleted file", guards: "it is no file of anybody's any more", files: []string{"f"}, act: withFD("f", unix.O_RDONLY, func(fd int) error {
 			return then(sys("unlinkat", cwd, "f", 0), sys("fchmod", fd, 0o600))()
 		}), want: []string{"remove unlinkat f"}},
+		{name: "fchmod of a file by a name that went", guards: "proc_pid_fd(5): the file is there by another name, which may be anybody's", files: []string{"f"}, act: withFD("f", unix.O_RDONLY, func(fd int) error {
+			return then(sys("linkat", cwd, "f", cwd, "g", 0), sys("unlinkat", cwd, "f", 0), sys("fchmod", fd, 0o600), opened(procFD(fd), unix.O_WRONLY))()
+		}), want: []string{"link linkat f -> g", "remove unlinkat f", "gap unnamed-path", "gap unnamed-path"}},
 		{name: "renamed while open", guards: "proc_pid_fd(5): the name it has now", files: []string{"f"}, act: withFD("f", unix.O_RDONLY, func(fd int) error {
 			return then(sys("renameat2", cwd, "f", cwd, "g", 0), sys("fchmod", fd, 0o600))()
 		}), want: []string{"rename renameat2 f -> g", "meta fchmod g"}},
