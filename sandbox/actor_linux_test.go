@@ -32,6 +32,10 @@ func act(name string, args []string) error {
 		"many":       actMany,
 		"chroot":     actChroot,
 		"mounts":     actMounts,
+		"pids":       actPIDs,
+		"proc":       actProc,
+		"detached":   actDetached,
+		"unshare":    actUnshare,
 		"setuid":     actSetuid,
 		"facts":      actFacts,
 		"init":       actInit,
@@ -49,14 +53,19 @@ func act(name string, args []string) error {
 
 // actNamespaces does another action as root of a user namespace, with mounts
 // of its own: unshare -rm.
-func actNamespaces(args []string) error {
+func actNamespaces(args []string) error { return inNamespaces(unix.CLONE_NEWNS, args) }
+
+// actPIDs is the same with process numbers of its own: unshare -rmpf.
+func actPIDs(args []string) error { return inNamespaces(unix.CLONE_NEWNS|unix.CLONE_NEWPID, args) }
+
+func inNamespaces(flags uintptr, args []string) error {
 	if len(args) == 0 {
 		args = []string{"nothing"}
 	}
 	cmd := exec.Command("/proc/self/exe", append([]string{actorArg}, args...)...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS,
+		Cloneflags:  unix.CLONE_NEWUSER | flags,
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
 	}
@@ -139,8 +148,80 @@ func actMounts([]string) error {
 		create("m/f"),
 		func() error { return unix.Mount("secret", "seen", "", unix.MS_BIND, "") },
 		opened("seen", unix.O_WRONLY),
+		func() error { return unix.Mkdir("t/m", 0o755) },
+		func() error { return unix.Mount("d", "t/m", "", unix.MS_BIND, "") },
+		create("t/m/g"),
 		create("after"),
 	)()
+}
+
+// actProc is run in namespaces of its own: it names files by the magic links
+// of procfs, and by what looks like them.
+func actProc([]string) error {
+	wd, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	mount := func(source, target, kind string, flags uintptr) func() error {
+		return func() error { return unix.Mount(source, target, kind, flags, "") }
+	}
+	return withFD("d", unix.O_PATH, func(fd int) error {
+		n := strconv.Itoa(fd)
+		return then(
+			mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE),
+			create("/proc/self/cwd/a"), create("/proc/thread-self/cwd/b"), create(procFD(fd)+"/a"), create("/dev/fd/"+n+"/b"),
+			mount("/proc", "bound", "", unix.MS_BIND|unix.MS_REC),
+			reached("bound/self/cwd/s"), reached("/proc/self/cwd/s"),
+			create("bound/self/cwd/c"), create("bound/thread-self/fd/"+n+"/c"), create("bound/self/root/"+wd+"/d/d"),
+			opened("bound/self/coredump_filter", unix.O_RDWR),
+			mount("proc", "new", "proc", 0),
+			create("new/self/cwd/e"), create("new/"+strconv.Itoa(os.Getpid())+"/cwd/f"), create("new/self/root/../"+wd+"/d/e"),
+			opened("new/self/coredump_filter", unix.O_RDWR),
+			mount("d", "/proc", "", unix.MS_BIND),
+			create("/proc/f"),
+		)()
+	})()
+}
+
+// reached connects to a socket that refuses.
+func reached(path string) func() error {
+	return func() error {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		if err := unix.Connect(fd, &unix.SockaddrUnix{Name: path}); err != unix.ECONNREFUSED {
+			return fmt.Errorf("connect %s: got %w, want %w", path, err, unix.ECONNREFUSED)
+		}
+		return nil
+	}
+}
+
+// actDetached is run in a mount namespace of its own.
+func actDetached([]string) error {
+	fd, err := unix.OpenTree(cwd, "o", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	return then(
+		sys("openat", fd, "f", unix.O_CREAT|unix.O_WRONLY, 0o644),
+		sys("openat", fd, "tmp/f", unix.O_CREAT|unix.O_WRONLY, 0o644),
+		sys("openat", fd, "../tmp/g", unix.O_CREAT|unix.O_WRONLY, 0o644),
+		create("after"),
+	)()
+}
+
+// actUnshare asks for what it may not have.
+func actUnshare([]string) error {
+	for _, step := range []func() error{
+		sys("unshare", unix.CLONE_NEWNET), sys("unshare", unix.CLONE_NEWNS), sys("setns", 0, unix.CLONE_NEWNET), sys("pivot_root", ".", "."),
+	} {
+		if err := step(); err != unix.EPERM && err != unix.EINVAL { // EINVAL: setns(2) of what is no namespace
+			return fmt.Errorf("got %w, want %w", err, unix.EPERM)
+		}
+	}
+	return nil
 }
 
 // actOverlay writes through an overlay, by a call that names no directory of

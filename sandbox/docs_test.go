@@ -81,6 +81,12 @@ func trapped(t *testing.T, c *call) string {
 	t.Helper()
 	values := map[uint32]string{
 		sigChld: "SIGCHLD", fsIocSetFlags: "FS_IOC_SETFLAGS", fsIocFsSetXattr: "FS_IOC_FSSETXATTR",
+		fsIocSetVersion: "FS_IOC_SETVERSION", ext4IocSetVersion: "EXT4_IOC_SETVERSION", ext4IocMigrate: "EXT4_IOC_MIGRATE",
+		fsIocEnableVerity: "FS_IOC_ENABLE_VERITY", fsIocSetEncryptionPolicy: "FS_IOC_SET_ENCRYPTION_POLICY",
+		fatIoctlSetAttributes: "FAT_IOCTL_SET_ATTRIBUTES", btrfsIocSubvolSetFlags: "BTRFS_IOC_SUBVOL_SETFLAGS",
+		btrfsIocSubvolCreate: "BTRFS_IOC_SUBVOL_CREATE", btrfsIocSubvolCreateV2: "BTRFS_IOC_SUBVOL_CREATE_V2",
+		btrfsIocSnapCreate: "BTRFS_IOC_SNAP_CREATE", btrfsIocSnapCreateV2: "BTRFS_IOC_SNAP_CREATE_V2",
+		btrfsIocSnapDestroy: "BTRFS_IOC_SNAP_DESTROY", btrfsIocSnapDestroyV2: "BTRFS_IOC_SNAP_DESTROY_V2",
 		nsFlags: "CLONE_NEWNS, CLONE_NEWNET, CLONE_NEWUSER or CLONE_NEWPID", eNosys: "ENOSYS", ePerm: "EPERM",
 	}
 	value := func() string {

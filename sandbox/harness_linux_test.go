@@ -661,11 +661,14 @@ func asUser(t *testing.T, args ...string) *exec.Cmd {
 			t.Fatal(err)
 		}
 	}
-	for name, mode := range map[string]os.FileMode{"readable": 0o644, "writable": 0o666, "closed": 0o600, "sticky/root": 0o666} {
+	for name, mode := range map[string]os.FileMode{"readable": 0o644, "writable": 0o666, "closed": 0o600, "sticky/root": 0o666, "listed": 0o640} {
 		name = filepath.Join(home, "foreign", name)
 		if err := errors.Join(os.WriteFile(name, []byte("x\n"), 0o600), os.Chmod(name, mode)); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := unix.Setxattr(filepath.Join(home, "foreign", "listed"), aclAccess, aclOf(testUID), 0); err != nil {
+		t.Fatalf("set an access control list below %s: %v", home, err)
 	}
 	tmp := filepath.Join(home, "tmp")
 	if err := errors.Join(os.Chown(tmp, testUID, testUID), os.Chmod(home, 0o755), os.Chmod(filepath.Join(home, "closed-actor"), 0o711)); err != nil {

@@ -158,6 +158,9 @@ func TestReadOnly(t *testing.T) {
 		}
 		out := scene{tier: Namespace, dir: dir, argv: argv, readOnly: []string{dir + "/ledger"}}.run(t)
 		wantExit(t, out, Exit{})
+		// What is busy or on another mount makes no other name a row; the rest are
+		// attempts on the file itself.
+		wantEvents(t, out.Events, "modify openat ledger", "modify truncate ledger", "meta fchmodat ledger", "remove unlinkat ledger")
 		const rofs = "read-only file system"
 		unmount := "operation not permitted"
 		if nested {

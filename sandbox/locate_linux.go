@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -69,6 +68,7 @@ func openView(b *Box) (*view, error) {
 	case b.spec.Tier == Namespace && v.creds.uid == 0:
 		v.creds.caps = capMask(treeCaps)
 	default:
+		v.creds.caps &= capMask(treeCaps)
 		v.shared = true
 	}
 	return v, nil
@@ -86,6 +86,8 @@ type target struct {
 	st     unix.Stat_t // if it exists
 	slash  bool        // the name ends in a slash: only a directory can arise here
 	dot    bool        // the name ends in "." or "..", or is "/"
+	proc   bool        // it lies in procfs, wherever that is mounted: no file
+	mount  bool        // a mount of the task's own namespace ends here
 }
 
 // parent looks at the directory that a target stands in.
@@ -108,7 +110,18 @@ func (t *target) node() Node {
 // find resolves the path argument of a call. follow tells whether a link in
 // the last place is followed.
 func (v *view) find(t *task, dirfd int32, name string, follow bool) (target, error) {
-	out, err := v.resolve(t, dirfd, name, follow)
+	return v.findWith(t, dirfd, name, follow, 0)
+}
+
+// findWith is find with the RESOLVE_ flags of openat2(2).
+func (v *view) findWith(t *task, dirfd int32, name string, follow bool, resolve uint64) (target, error) {
+	var out target
+	var err error
+	if v.rootsDiffer || resolve != 0 {
+		out, err = v.walkFrom(t, dirfd, name, follow, resolve)
+	} else {
+		out, err = v.resolve(t, dirfd, name, follow)
+	}
 	if err != nil {
 		return target{}, err
 	}
@@ -122,22 +135,31 @@ func (v *view) find(t *task, dirfd int32, name string, follow bool) (target, err
 	return out, nil
 }
 
+// resolve is for a task that has the tree's root: then the kernel's own text
+// of a directory is its name, and nothing has to be opened.
 func (v *view) resolve(t *task, dirfd int32, name string, follow bool) (target, error) {
-	base, err := v.base(t, dirfd, name)
-	if err != nil {
-		return target{}, err
+	base := ""
+	if !strings.HasPrefix(name, "/") {
+		var err error
+		if base, err = v.base(t, origin(dirfd), name); err != nil {
+			return target{}, err
+		}
 	}
 	full := base + "/" + strings.TrimRight(name, "/")
 	i := strings.LastIndexByte(full, '/')
 	parent, last := full[:i], full[i+1:]
-	if last == "" || last == "." || last == ".." || v.rootsDiffer {
+	if last == "" || last == "." || last == ".." {
 		return v.walk(t, full, follow)
 	}
-	dir := base // the kernel's own text: it is real
+	dir, proc := base, inProc(base) // the kernel's own text: it is real
 	if strings.Contains(name, "/") {
-		if dir, err = v.directory(t, parent); err != nil {
+		var err error
+		if dir, proc, err = v.directory(t, parent); err != nil {
 			return target{}, err
 		}
+	}
+	if proc {
+		return v.walk(t, full, follow)
 	}
 	out := target{path: join(dir, last)}
 	switch err := v.lstat(out.path, &out.st); err {
@@ -158,6 +180,9 @@ func (v *view) resolve(t *task, dirfd int32, name string, follow bool) (target, 
 	}
 	return out, nil
 }
+
+// inProc tells by its name whether a path is /proc or lies below it.
+func inProc(path string) bool { return path == "/proc" || within(path, "/proc") }
 
 // findFD resolves a descriptor of the task.
 func (v *view) findFD(t *task, fd int32) (target, error) {
@@ -180,30 +205,37 @@ func (v *view) findFD(t *task, fd int32) (target, error) {
 		return target{}, errNoFile
 	}
 	out.path = text
-	if v.rootsDiffer && !within(text, "/proc") {
-		fd, err := unix.Open(link, unix.O_PATH|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return target{}, errMissing
-		}
-		defer unix.Close(fd)
-		out.path, err = v.place(t, fd, text, "")
-		return out, err
+	if !v.rootsDiffer && !strings.HasSuffix(text, deleted) {
+		out.proc = inProc(text)
+		return out, nil
 	}
-	return out, nil
+	at, err := unix.Open(link, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return target{}, errMissing
+	}
+	defer unix.Close(at)
+	if out.proc = isProc(at); out.proc {
+		return out, nil
+	}
+	out.path, err = v.place(t, at, text)
+	return out, err
 }
 
-// base is the directory that a path starts from, as a real path.
-func (v *view) base(t *task, dirfd int32, name string) (string, error) {
-	link := "cwd"
-	switch {
-	case strings.HasPrefix(name, "/"):
-		if !v.rootsDiffer {
-			return "", nil
-		}
-		link = "root"
-	case dirfd != atFDCWD:
-		link = "fd/" + strconv.Itoa(int(dirfd))
+// deleted is what the kernel adds to the name of a file that was removed. The
+// file may have another name, or this one may really end so.
+const deleted = " (deleted)"
+
+// origin is the link of a task that a relative path starts from.
+func origin(dirfd int32) string {
+	if dirfd == atFDCWD {
+		return "cwd"
 	}
+	return "fd/" + strconv.Itoa(int(dirfd))
+}
+
+// base is the kernel's name of the directory that a path starts from; "" is
+// the root.
+func (v *view) base(t *task, link, name string) (string, error) {
 	var text string
 	var err error
 	if link == "cwd" {
@@ -217,7 +249,7 @@ func (v *view) base(t *task, dirfd int32, name string) (string, error) {
 	if err != nil || !strings.HasPrefix(text, "/") {
 		return "", errMissing
 	}
-	if strings.HasSuffix(text, " (deleted)") { // or a directory whose name really ends so
+	if strings.HasSuffix(text, deleted) {
 		var st unix.Stat_t
 		err := unix.Stat(t.link(link), &st)
 		if err == nil && st.Nlink == 0 && strings.HasPrefix(name, "..") {
@@ -227,36 +259,38 @@ func (v *view) base(t *task, dirfd int32, name string) (string, error) {
 			return "", errMissing
 		}
 	}
-	if text == "/" {
-		return "", nil
-	}
-	return text, nil
+	return strings.TrimRight(text, "/"), nil
 }
 
-// directory resolves a directory to its real path.
-func (v *view) directory(t *task, name string) (string, error) {
+// directory resolves a directory to its real path, and tells whether it lies
+// in procfs.
+func (v *view) directory(t *task, name string) (path string, proc bool, err error) {
 	if known, ok := v.dirs[name]; ok {
 		var st unix.Stat_t
 		if v.stat(name, &st) == nil && uint64(st.Dev) == known.dev && st.Ino == known.ino {
-			return known.path, nil
+			return known.path, false, nil
 		}
 		delete(v.dirs, name)
 	}
-	d, err := v.walk(t, name, true)
+	w, err := v.walker(t)
 	if err != nil {
-		return "", err
+		return "", false, err
+	}
+	defer w.close()
+	d, err := w.run(name, true)
+	if err != nil {
+		return "", false, err
 	}
 	if !d.is(unix.S_IFDIR) {
-		return "", errMissing
+		return "", false, errMissing
 	}
-	// What /proc/self is differs from task to task.
-	if !strings.HasPrefix(name, "/proc") && !strings.HasPrefix(d.path, "/proc") {
+	if !w.passedProc && !d.proc { // what /proc/self is differs from task to task
 		if len(v.dirs) >= maxDirs {
 			clear(v.dirs)
 		}
 		v.dirs[name] = directory{d.path, uint64(d.st.Dev), d.st.Ino}
 	}
-	return d.path, nil
+	return d.path, d.proc, nil
 }
 
 // moved forgets where directories are once one of them moves: the same inode
@@ -265,235 +299,6 @@ func (v *view) moved(from, to *target) {
 	if from.is(unix.S_IFDIR) || to.is(unix.S_IFDIR) {
 		clear(v.dirs)
 	}
-}
-
-// maxLinks is the kernel's MAXSYMLINKS.
-const maxLinks = 40
-
-// walk resolves a path component by component, as path_resolution(7) says,
-// from the root of the task (which is the tree's unless rootsDiffer).
-// Absolute links are followed inside that root, /proc/self is the task's,
-// and the magic links of /proc lead where the kernel says.
-func (v *view) walk(t *task, name string, follow bool) (target, error) {
-	root, prefix := v.root, ""
-	if v.rootsDiffer {
-		fd, err := unix.Open(t.link("root"), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return target{}, errMissing
-		}
-		defer unix.Close(fd)
-		text, err := readlink(unix.AT_FDCWD, t.link("root"))
-		if err != nil {
-			return target{}, errMissing
-		}
-		root, prefix = fd, strings.TrimRight(text, "/")
-		if prefix != "" { // paths are told from the tree's root; walk from the task's
-			if rest, ok := rebase(name, prefix, ""); ok {
-				name = rest
-			} else { // from a directory that was open before the chroot
-				root, prefix = v.root, ""
-			}
-		}
-	}
-	w := walker{view: v, task: t, root: root, dir: -1}
-	defer w.close()
-	out, err := w.run(name, follow)
-	if err != nil || !v.rootsDiffer || within(out.path, "/proc") {
-		return out, err
-	}
-	if out.exists && out.path != w.path && !out.is(unix.S_IFLNK) {
-		if err := w.cross(&out); err != nil {
-			return target{}, err
-		}
-	}
-	dir := w.path // where the walk ended: the target itself, or its parent
-	real, err := v.place(t, w.at(), cmp.Or(dir, "/"), prefix)
-	if err != nil {
-		return target{}, err
-	}
-	out.path = cmp.Or(real+strings.TrimPrefix(out.path, dir), "/")
-	return out, nil
-}
-
-// walker is one resolution under way.
-type walker struct {
-	view *view
-	task *task
-	root int
-	dir  int    // O_PATH of where it stands; -1: the root
-	path string // of dir; "" is the root
-	st   unix.Stat_t
-}
-
-func (w *walker) close() { w.move(-1) }
-
-func (w *walker) at() int {
-	if w.dir < 0 {
-		return w.root
-	}
-	return w.dir
-}
-
-func (w *walker) move(fd int) {
-	if w.dir >= 0 {
-		_ = unix.Close(w.dir) // O_PATH: nothing is written back
-	}
-	w.dir = fd
-}
-
-// cross goes on to the target itself if a mount ends there: a file may be
-// bound over another, and then its directory does not tell what it is.
-func (w *walker) cross(out *target) error {
-	fd, err := unix.Openat(w.at(), out.path[len(w.path)+1:], unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return errMissing
-	}
-	here, err1 := mountID(w.at())
-	there, err2 := mountID(fd)
-	if err := errors.Join(err1, err2); err != nil {
-		_ = unix.Close(fd) // O_PATH: nothing is written back
-		return fmt.Errorf("%w: statx: %w", errPlace, err)
-	}
-	if here == there {
-		_ = unix.Close(fd)
-		return nil
-	}
-	w.move(fd)
-	w.path = out.path
-	return nil
-}
-
-func (w *walker) run(name string, follow bool) (target, error) {
-	todo := strings.Split(name, "/")
-	links := 0
-	if err := unix.Fstat(w.root, &w.st); err != nil {
-		return target{}, errMissing
-	}
-	for len(todo) > 0 {
-		part := todo[0]
-		todo = todo[1:]
-		switch part {
-		case "":
-			continue
-		case ".", "..":
-			if w.st.Mode&unix.S_IFMT != unix.S_IFDIR {
-				return target{}, errMissing
-			}
-			if part == "." {
-				continue
-			}
-			if err := w.up(); err != nil {
-				return target{}, err
-			}
-			continue
-		}
-		if w.path == "/proc" && (part == "self" || part == "thread-self") {
-			s, err := readStatus(w.task.tid)
-			if err != nil {
-				return target{}, errMissing
-			}
-			me := []string{strconv.Itoa(s.nstgid)}
-			if part == "thread-self" {
-				me = append(me, "task", strconv.Itoa(s.nspid))
-			}
-			todo = append(me, todo...)
-			continue
-		}
-		out := target{path: w.path + "/" + part}
-		last := !someName(todo)
-		fd, err := unix.Openat(w.at(), part, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-		if err == unix.ENOENT && last && w.st.Mode&unix.S_IFMT == unix.S_IFDIR {
-			return out, nil
-		}
-		if err != nil {
-			return target{}, errMissing
-		}
-		if err := unix.Fstat(fd, &out.st); err != nil {
-			_ = unix.Close(fd)
-			return target{}, errMissing
-		}
-		out.exists = true
-		if !out.is(unix.S_IFLNK) || last && !follow {
-			if last {
-				_ = unix.Close(fd)
-				return out, nil
-			}
-			w.move(fd)
-			w.path, w.st = out.path, out.st
-			continue
-		}
-		text, err := readlink(fd, "")
-		_ = unix.Close(fd)
-		if links++; err != nil || links > maxLinks {
-			return target{}, errMissing
-		}
-		if strings.HasPrefix(w.path, "/proc/") {
-			out, err := w.jump(part, text)
-			if err != nil || last {
-				return out, err
-			}
-			continue
-		}
-		if strings.HasPrefix(text, "/") {
-			w.move(-1)
-			w.path = ""
-			if err := unix.Fstat(w.root, &w.st); err != nil {
-				return target{}, errMissing
-			}
-		}
-		todo = append(strings.Split(text, "/"), todo...)
-	}
-	return target{path: cmp.Or(w.path, "/"), exists: true, st: w.st}, nil
-}
-
-// someName tells whether a component is left: "." counts, it wants a directory.
-func someName(parts []string) bool {
-	for _, p := range parts {
-		if p != "" {
-			return true
-		}
-	}
-	return false
-}
-
-// up goes to the parent. The path so far is real, so it can be cut.
-func (w *walker) up() error {
-	parent := w.path[:max(0, strings.LastIndexByte(w.path, '/'))]
-	if parent == "" {
-		w.move(-1)
-	} else {
-		fd, err := unix.Openat(w.root, parent[1:], unix.O_PATH|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return errMissing
-		}
-		w.move(fd)
-	}
-	w.path = parent
-	if err := unix.Fstat(w.at(), &w.st); err != nil {
-		return errMissing
-	}
-	return nil
-}
-
-// jump follows a magic link of /proc (proc_pid_fd(5)): its text is only a
-// description, the kernel goes to the file itself.
-func (w *walker) jump(part, text string) (target, error) {
-	if !strings.HasPrefix(text, "/") || strings.HasPrefix(text, "/memfd:") {
-		return target{}, errNoFile
-	}
-	fd, err := unix.Openat(w.at(), part, unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return target{}, errMissing
-	}
-	w.move(fd)
-	if err := unix.Fstat(fd, &w.st); err != nil {
-		return target{}, errMissing
-	}
-	if w.st.Nlink == 0 {
-		return target{st: w.st, exists: true}, errNoFile
-	}
-	w.path = strings.TrimRight(text, "/")
-	return target{path: text, exists: true, st: w.st}, nil
 }
 
 // stat and lstat look at a path of the tree's view.

@@ -87,35 +87,44 @@ func rebase(path, from, to string) (string, bool) {
 	return to + strings.TrimPrefix(path, from), true
 }
 
-// mountID tells which mount a file lies on.
+// mountID tells which mount a file lies on; kernels before 5.8 do not.
 func mountID(fd int) (uint64, error) {
 	var x unix.Statx_t
 	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &x)
+	if err == nil && x.Mask&unix.STATX_MNT_ID == 0 {
+		err = unix.EOPNOTSUPP
+	}
 	return x.Mnt_id, err
 }
 
 // place gives the tree's name of a directory, or of the file that a mount
-// ends at, which a task calls dir (told from the task's root, which is prefix
-// in the tree's view). It is errNoFile for a file system that the tree's view
-// does not have and that is memory, and errPlace for any other.
-func (v *view) place(t *task, fd int, dir, prefix string) (string, error) {
-	var st, same unix.Stat_t
+// ends at, of which the kernel's text tells from the root of the mount
+// namespace it lies in. It is errNoFile for a file system that the tree's view
+// does not have and that is memory, and errPlace for any other. The text alone
+// proves nothing: that of a mount which is attached nowhere (open_tree(2))
+// starts at the root of that mount.
+func (v *view) place(t *task, fd int, text string) (string, error) {
+	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return "", errMissing
 	}
-	is := func(path string) bool {
-		return v.stat(path, &same) == nil && same.Dev == st.Dev && same.Ino == st.Ino
+	if v.isAt(text, &st) {
+		return strings.TrimRight(text, "/"), nil
 	}
-	if usual := prefix + dir; is(usual) {
-		return strings.TrimRight(usual, "/"), nil
+	if strings.HasSuffix(text, deleted) { // it has another name, which nothing tells
+		return "", fmt.Errorf("%w: %s", errUnnamed, text)
 	}
 	on, err := mountID(fd)
 	if err != nil {
 		return "", fmt.Errorf("%w: statx: %w", errPlace, err)
 	}
-	theirs, err := readMounts(t.tid)
+	root, err := readlink(unix.AT_FDCWD, t.link("root"))
 	if err != nil {
 		return "", errMissing // the task has died
+	}
+	theirs, err := readMounts(t.tid) // as seen from its root
+	if err != nil {
+		return "", errMissing
 	}
 	ours, err := readMounts(v.init)
 	if err != nil {
@@ -125,7 +134,7 @@ func (v *view) place(t *task, fd int, dir, prefix string) (string, error) {
 		if m.id != on {
 			continue
 		}
-		inside, ok := rebase(dir, m.point, m.root)
+		inside, ok := rebase(text, strings.TrimRight(root, "/")+m.point, m.root)
 		if !ok {
 			break
 		}
@@ -135,7 +144,7 @@ func (v *view) place(t *task, fd int, dir, prefix string) (string, error) {
 				continue
 			}
 			known = true
-			if path, ok := rebase(inside, o.root, o.point); ok && is(path) {
+			if path, ok := rebase(inside, o.root, o.point); ok && v.isAt(path, &st) {
 				return path, nil
 			}
 		}
@@ -143,5 +152,30 @@ func (v *view) place(t *task, fd int, dir, prefix string) (string, error) {
 			return "", errNoFile
 		}
 	}
-	return "", fmt.Errorf("%w: %s", errPlace, dir)
+	return "", fmt.Errorf("%w: %s", errPlace, text)
+}
+
+// isAt tells whether a path of the tree's view, without any link in it, leads
+// to a file.
+func (v *view) isAt(path string, st *unix.Stat_t) bool {
+	rel := strings.Trim(path, "/")
+	if rel == "" {
+		rel = "."
+	}
+	fd, err := unix.Openat2(v.root, rel, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	var there unix.Stat_t
+	return unix.Fstat(fd, &there) == nil && there.Dev == st.Dev && there.Ino == st.Ino
+}
+
+// isProc tells whether a directory lies in procfs, whatever it is called.
+func isProc(fd int) bool {
+	var fs unix.Statfs_t
+	return unix.Fstatfs(fd, &fs) == nil && fs.Type == unix.PROC_SUPER_MAGIC
 }

@@ -109,9 +109,17 @@ func chain(n int) func(dir string) error {
 // create makes a file by a path in any form.
 func create(path string) func() error { return opened(path, unix.O_CREAT|unix.O_WRONLY) }
 
+// resolved makes a file by a path from a directory, with RESOLVE_ flags.
+func resolved(dir, path string, resolve uint64) func() error {
+	return withFD(dir, unix.O_PATH, func(fd int) error {
+		return sys("openat2", fd, path, openHow(unix.O_CREAT|unix.O_WRONLY, 0o644, resolve), 24)()
+	})
+}
+
 // pathRows: one file, named in every way there is.
 func pathRows() []row {
 	const long = "the argument is read in steps and across pages"
+	const openat2 = "openat2(2): the flags of resolve decide where a path leads, and whether it may"
 	return []row{
 		{name: "dot", guards: "path_resolution(7)", act: create("./f"), want: []string{"create openat f"}},
 		{name: "double slash", guards: "path_resolution(7)", files: []string{"d/"}, act: create("d//f"), want: []string{"create openat d/f"}},
@@ -143,6 +151,31 @@ func pathRows() []row {
 		{name: "lchown of a symlink with a trailing slash", guards: "path_resolution(7): the slash makes it follow", files: []string{"d/", "l -> d"}, act: sys("lchown", "l/", os.Geteuid(), -1), want: []string{"meta lchown d"}},
 		{name: "odd names", guards: "a path is bytes", files: []string{"a b/"}, act: create("a b/\x01\xff\n(x) -> y"), want: []string{"create openat a b/\x01\xff\n(x) -> y"}},
 		{name: "as the caller's own link", guards: "a name that only looks like /proc", files: []string{"proc/", "proc/self/"}, act: create("proc/self/f"), want: []string{"create openat proc/self/f"}},
+
+		{name: "RESOLVE_IN_ROOT absolute", guards: openat2, files: []string{"d/", "d/e/"}, act: resolved("d", "/e/f", unix.RESOLVE_IN_ROOT), want: []string{"create openat2 d/e/f"}},
+		{name: "RESOLVE_IN_ROOT of what is outside", guards: openat2, files: []string{"d/"}, act: resolved("d", "/tmp/f", unix.RESOLVE_IN_ROOT), err: unix.ENOENT},
+		{name: "RESOLVE_IN_ROOT and up", guards: openat2, files: []string{"d/", "d/e/"}, act: resolved("d", "e/../../../f", unix.RESOLVE_IN_ROOT), want: []string{"create openat2 d/f"}},
+		{name: "RESOLVE_IN_ROOT through an absolute symlink", guards: openat2, files: []string{"d/", "d/e/", "d/l -> /e"}, act: resolved("d", "l/f", unix.RESOLVE_IN_ROOT), want: []string{"create openat2 d/e/f"}},
+		{name: "RESOLVE_IN_ROOT through a symlink up", guards: openat2, files: []string{"d/", "d/l -> ../../f"}, act: resolved("d", "l", unix.RESOLVE_IN_ROOT), want: []string{"create openat2 d/f"}},
+		{name: "RESOLVE_IN_ROOT over a magic link", guards: openat2, act: resolved("/proc/self", "cwd/f", unix.RESOLVE_IN_ROOT), err: unix.EXDEV},
+		{name: "RESOLVE_BENEATH", guards: openat2, files: []string{"d/", "d/e/"}, act: resolved("d", "e/../f", unix.RESOLVE_BENEATH), want: []string{"create openat2 d/f"}},
+		{name: "RESOLVE_BENEATH and up", guards: openat2, files: []string{"d/"}, act: resolved("d", "../f", unix.RESOLVE_BENEATH), err: unix.EXDEV},
+		{name: "RESOLVE_BENEATH absolute", guards: openat2, files: []string{"d/"}, act: resolved("d", "/tmp/f", unix.RESOLVE_BENEATH), err: unix.EXDEV},
+		{name: "RESOLVE_BENEATH through an absolute symlink", guards: openat2, files: []string{"d/", "d/l -> /tmp"}, act: resolved("d", "l/f", unix.RESOLVE_BENEATH), err: unix.EXDEV},
+		{name: "RESOLVE_BENEATH over a magic link", guards: openat2, act: resolved("/proc/self", "cwd/f", unix.RESOLVE_BENEATH), err: unix.EXDEV},
+		{name: "RESOLVE_BENEATH and RESOLVE_IN_ROOT", guards: openat2, act: resolved(".", "f", unix.RESOLVE_BENEATH|unix.RESOLVE_IN_ROOT), err: unix.EINVAL},
+		{name: "RESOLVE_NO_SYMLINKS", guards: openat2, act: resolved(".", "f", unix.RESOLVE_NO_SYMLINKS), want: []string{"create openat2 f"}},
+		{name: "RESOLVE_NO_SYMLINKS of a symlink", guards: openat2, files: []string{"l -> f"}, act: resolved(".", "l", unix.RESOLVE_NO_SYMLINKS), err: unix.ELOOP},
+		{name: "RESOLVE_NO_SYMLINKS through a symlink", guards: openat2, files: []string{"d/", "l -> d"}, act: resolved(".", "l/f", unix.RESOLVE_NO_SYMLINKS), err: unix.ELOOP},
+		{name: "RESOLVE_NO_SYMLINKS of /proc/self", guards: openat2, act: resolved(".", "/proc/self/cwd/f", unix.RESOLVE_NO_SYMLINKS), err: unix.ELOOP},
+		{name: "RESOLVE_NO_MAGICLINKS", guards: openat2, files: []string{"d/", "l -> d"}, act: resolved(".", "l/f", unix.RESOLVE_NO_MAGICLINKS), want: []string{"create openat2 d/f"}},
+		{name: "RESOLVE_NO_MAGICLINKS over a magic link", guards: openat2, act: resolved(".", "/proc/self/cwd/f", unix.RESOLVE_NO_MAGICLINKS), err: unix.ELOOP},
+		{name: "RESOLVE_NO_XDEV", guards: openat2, files: []string{"d/"}, act: resolved(".", "d/../f", unix.RESOLVE_NO_XDEV), want: []string{"create openat2 f"}},
+		{name: "RESOLVE_NO_XDEV into a mount", guards: openat2, act: resolved("/", "dev/shm/gate-test-new", unix.RESOLVE_NO_XDEV), err: unix.EXDEV},
+		{name: "RESOLVE_NO_XDEV out of a mount", guards: openat2, act: resolved("/proc", "../tmp/gate-test-new", unix.RESOLVE_NO_XDEV), err: unix.EXDEV},
+		{name: "RESOLVE_NO_XDEV over a magic link", guards: openat2, act: resolved(".", "/proc/self/cwd/f", unix.RESOLVE_NO_XDEV), err: unix.EXDEV},
+		{name: "RESOLVE_CACHED with O_CREAT", guards: openat2, act: resolved(".", "f", resolveCached), err: unix.EAGAIN},
+		{name: "RESOLVE_CACHED", guards: openat2, files: []string{"f"}, act: sys("openat2", cwd, "f", openHow(unix.O_WRONLY, 0, resolveCached), 24), any: true, want: []string{"modify openat2 f"}},
 
 		{name: "300 bytes", guards: long, act: create(strings.Repeat("./", 150) + "f"), want: []string{"create openat f"}},
 		{name: "PATH_MAX", guards: long, act: create(strings.Repeat("./", 2047) + "f"), want: []string{"create openat f"}},
@@ -195,6 +228,9 @@ func pathRows() []row {
 		{name: "fchmod of a deleted file", guards: "it is no file of anybody's any more", files: []string{"f"}, act: withFD("f", unix.O_RDONLY, func(fd int) error {
 			return then(sys("unlinkat", cwd, "f", 0), sys("fchmod", fd, 0o600))()
 		}), want: []string{"remove unlinkat f"}},
+		{name: "fchmod of a file by a name that went", guards: "proc_pid_fd(5): the file is there by another name, which may be anybody's", files: []string{"f"}, act: withFD("f", unix.O_RDONLY, func(fd int) error {
+			return then(sys("linkat", cwd, "f", cwd, "g", 0), sys("unlinkat", cwd, "f", 0), sys("fchmod", fd, 0o600), opened(procFD(fd), unix.O_WRONLY))()
+		}), want: []string{"link linkat f -> g", "remove unlinkat f", "gap unnamed-path", "gap unnamed-path"}},
 		{name: "renamed while open", guards: "proc_pid_fd(5): the name it has now", files: []string{"f"}, act: withFD("f", unix.O_RDONLY, func(fd int) error {
 			return then(sys("renameat2", cwd, "f", cwd, "g", 0), sys("fchmod", fd, 0o600))()
 		}), want: []string{"rename renameat2 f -> g", "meta fchmod g"}},

@@ -326,9 +326,23 @@ type creds struct {
 	uid, gid uint32
 	groups   []uint32
 	caps     uint64 // effective
+	// ids are those that caps are good for: of a user namespace below gate's own.
+	// nil: any.
+	ids *idMaps
+}
+
+// equal tells whether two tasks may do the same.
+func (c *creds) equal(d *creds) bool {
+	return c.uid == d.uid && c.gid == d.gid && c.caps == d.caps && c.ids == nil && d.ids == nil && slices.Equal(c.groups, d.groups)
 }
 
 func (c *creds) has(capability uint) bool { return c.caps&(1<<capability) != 0 }
+
+// over is the kernel's capable_wrt_inode_uidgid: a user namespace has a say
+// over the files of those ids alone that it maps.
+func (c *creds) over(capability uint, st *unix.Stat_t) bool {
+	return c.has(capability) && (c.ids == nil || c.ids.uid.has(st.Uid) && c.ids.gid.has(st.Gid))
+}
 
 // inGroup follows the kernel's in_group_p.
 func (c *creds) inGroup(gid uint32) bool {
@@ -352,7 +366,7 @@ const (
 // allows is the classic check of mode bits; access control lists are not
 // looked at (a mask in the group bits stands for them).
 func (c *creds) allows(st *unix.Stat_t, want uint32) bool {
-	if c.has(unix.CAP_DAC_OVERRIDE) {
+	if c.over(unix.CAP_DAC_OVERRIDE, st) {
 		return true
 	}
 	bits := st.Mode
@@ -367,5 +381,5 @@ func (c *creds) allows(st *unix.Stat_t, want uint32) bool {
 
 // owns is the kernel's inode_owner_or_capable.
 func (c *creds) owns(st *unix.Stat_t) bool {
-	return c.uid == st.Uid || c.has(unix.CAP_FOWNER)
+	return c.uid == st.Uid || c.has(unix.CAP_FOWNER) && (c.ids == nil || c.ids.uid.has(st.Uid))
 }

@@ -181,17 +181,68 @@ func TestChroot(t *testing.T) {
 		"create mkdirat r/i", "rename renameat2 r/f -> r/d/f")
 }
 
+// A magic link is told by what it is, not by the name of the mount that shows
+// it, and a process number by the PID namespace that the mount is for.
+func TestPrivateProc(t *testing.T) {
+	eachTier(t, func(t *testing.T, tier Tier) {
+		for _, namespaces := range []string{"namespaces", "pids"} {
+			t.Run(namespaces, func(t *testing.T) {
+				dir := realDir(t)
+				r := row{files: []string{"d/", "bound/", "new/"}}
+				if err := r.furnish(dir); err != nil {
+					t.Fatal(err)
+				}
+				if err := in(dir, bindUnix("s"))(); err != nil {
+					t.Fatal(err)
+				}
+				out := scene{tier: tier, dir: dir, argv: actor(namespaces, "proc")}.run(t)
+				want := []string{"create openat a", "create openat b", "create openat d/a", "create openat d/b",
+					`connect unix "s" (a socket)`, `connect unix "s" (a socket)`,
+					"create openat c", "create openat d/c", "create openat d/d"}
+				if namespaces == "pids" { // procfs can be mounted only for PIDs of one's own
+					wantExit(t, out, Exit{})
+					want = append(append([]string{"gap cpu-lost"}, want...), "create openat e", "create openat f", "create openat d/e", "create openat d/f")
+				}
+				wantEvents(t, out.Events, want...)
+			})
+		}
+	})
+}
+
+// A call that has no right to a namespace makes no gap.
+func TestUnshareWithoutRight(t *testing.T) {
+	eachTier(t, func(t *testing.T, tier Tier) {
+		out := scene{tier: tier, argv: actor("unshare")}.run(t)
+		wantExit(t, out, Exit{})
+		wantEvents(t, out.Events)
+	})
+}
+
+// A mount that is attached nowhere has no name, whatever the kernel's text of
+// it looks like.
+func TestDetachedMount(t *testing.T) {
+	dir := realDir(t)
+	r := row{files: []string{"o/", "o/tmp/"}}
+	if err := r.furnish(dir); err != nil {
+		t.Fatal(err)
+	}
+	out := scene{tier: Namespace, dir: dir, argv: actor("namespaces", "detached")}.run(t)
+	wantExit(t, out, Exit{})
+	wantEvents(t, out.Events, "gap foreign-mount", "gap foreign-mount", "gap foreign-mount", "create openat after")
+}
+
 // A tree that mounts: a tmpfs of its own is memory, and what reaches a file by
 // another name is told by the name that all others know.
 func TestPrivateMounts(t *testing.T) {
 	dir := realDir(t)
-	r := row{files: []string{"t/", "d/", "m/", "secret", "seen"}}
+	// In the tree's own view t/m is a link, which is no name of what is behind it.
+	r := row{files: []string{"t/", "t/m -> ../d", "d/", "m/", "secret", "seen"}}
 	if err := r.furnish(dir); err != nil {
 		t.Fatal(err)
 	}
 	out := scene{tier: Namespace, dir: dir, argv: actor("namespaces", "mounts")}.run(t)
 	wantExit(t, out, Exit{})
-	wantEvents(t, out.Events, "create openat d/f", "modify openat secret", "create openat after")
+	wantEvents(t, out.Events, "create openat d/f", "modify openat secret", "create openat d/g", "create openat after")
 	if _, err := os.Stat(dir + "/d/f"); err != nil {
 		t.Errorf("the bind mount did not reach the file: %v", err)
 	}
@@ -275,11 +326,19 @@ func TestSudoUser(t *testing.T) {
 		if err := errors.Join(os.Chmod(dir, 0o777), os.Chmod(filepath.Dir(dir), 0o755)); err != nil {
 			t.Fatal(err)
 		}
+		for _, name := range []string{"listed", "closed"} {
+			if err := os.WriteFile(filepath.Join(dir, name), nil, 0o640); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := unix.Setxattr(dir+"/listed", aclAccess, aclOf(testUID), 0); err != nil {
+			t.Fatal(err)
+		}
 		out := scene{tier: tier, dir: dir, user: &User{UID: testUID, GID: testUID, Groups: []uint32{testUID}},
-			argv: []string{"/bin/sh", "-c", "id -u; id -g; id -G; : >f; (: >/etc/gate-test) 2>/dev/null; grep -E 'CapEff|NoNewPrivs' /proc/self/status"}}.run(t)
+			argv: []string{"/bin/sh", "-c", "id -u; id -g; id -G; : >f; : >listed; (: >closed) 2>/dev/null; (: >/etc/gate-test) 2>/dev/null; grep -E 'CapEff|NoNewPrivs' /proc/self/status"}}.run(t)
 		if want := "31337\n31337\n31337\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\n"; out.Stdout != want {
 			t.Errorf("stdout: got %q, want %q\n%s", out.Stdout, want, out.Stderr)
 		}
-		wantEvents(t, out.Events, "create openat f")
+		wantEvents(t, out.Events, "create openat f", "modify openat listed")
 	})
 }

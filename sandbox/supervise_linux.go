@@ -323,39 +323,33 @@ func (s *supervisor) sigaction(n *notification, t *task) error {
 	return nil
 }
 
-// ownPIDs makes a gap of a PID namespace of the tree's own. When its init ends,
-// the kernel kills what is left in it and reaps that itself, with SIGCHLD
-// ignored for the purpose (zap_pid_ns_processes of kernel/pid_namespace.c), so
-// that no wait4 and no exit shows what those processes used.
-func (s *supervisor) ownPIDs(c *call, flags uint64, t *task) {
-	if s.cgroup {
-		return
-	}
-	st, err := readStatus(t.tid)
-	if err == nil && flags&cloneNewUser == 0 && !st.creds.has(unix.CAP_SYS_ADMIN) {
-		return // EPERM (clone(2))
-	}
-	s.handler.Gap("cpu-lost", "a process made a PID namespace of its own with "+c.name+", and there is no cgroup: what is left in it when its init ends is counted by nobody")
-}
-
-// roots notes that paths may mean something else to some processes now.
+// roots notes that paths may mean something else to some processes now. Without
+// the right, which a new user namespace gives, nothing comes of the call.
 func (s *supervisor) roots(c *call, n *notification, t *task) {
-	s.view.rootsDiffer = true
-	flags := n.args[0]
+	flags, right := n.args[0], uint(unix.CAP_SYS_ADMIN)
 	switch c.name {
 	case "setns":
 		flags = n.args[1]
 		if flags == 0 {
-			flags = cloneNewNet // any kind
+			flags = cloneNewNet | cloneNewUser // any kind
 		}
-	case "chroot", "pivot_root":
-		return
+	case "chroot":
+		flags, right = 0, unix.CAP_SYS_CHROOT
+	case "pivot_root":
+		flags = 0
 	}
+	if flags&cloneNewUser == 0 && !s.view.credsOf(t).has(right) {
+		return // EPERM
+	}
+	s.view.rootsDiffer = true
 	if flags&cloneNewUser != 0 {
 		s.view.credsDiffer = true
 	}
-	if flags&cloneNewPID != 0 {
-		s.ownPIDs(c, flags, t)
+	if flags&cloneNewPID != 0 && !s.cgroup {
+		// When its init ends, the kernel kills what is left in it and reaps that
+		// itself, with SIGCHLD ignored for the purpose (zap_pid_ns_processes of
+		// kernel/pid_namespace.c): no wait4 and no exit shows what it used.
+		s.handler.Gap("cpu-lost", "a process made a PID namespace of its own with "+c.name+", and there is no cgroup: what is left in it when its init ends is counted by nobody")
 	}
 	if flags&cloneNewNet != 0 {
 		s.handler.Gap("own-network", "a process made a network namespace of its own with "+c.name+"; packets inside it are not seen")

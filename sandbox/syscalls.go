@@ -81,12 +81,31 @@ const (
 	cloneNewUser    = 0x10000000
 	fsIocSetFlags   = 0x40086602
 	fsIocFsSetXattr = 0x401c5820
-	ePerm           = 1
-	eNosys          = 38
-	eAfNoSupport    = 97
-	eAddrNotAvail   = 99
-	eConnRefused    = 111
+	// linux/fs.h, fs/ext4/ext4.h, linux/fsverity.h, linux/fscrypt.h, linux/msdos_fs.h, linux/btrfs.h
+	fsIocSetVersion          = 0x40087602
+	ext4IocSetVersion        = 0x40086604
+	ext4IocMigrate           = 0x6609
+	fsIocEnableVerity        = 0x40806685
+	fsIocSetEncryptionPolicy = 0x800c6613
+	fatIoctlSetAttributes    = 0x40047211
+	btrfsIocSubvolSetFlags   = 0x4008941a
+	btrfsIocSubvolCreate     = 0x5000940e
+	btrfsIocSubvolCreateV2   = 0x50009418
+	btrfsIocSnapCreate       = 0x50009401
+	btrfsIocSnapCreateV2     = 0x50009417
+	btrfsIocSnapDestroy      = 0x5000940f
+	btrfsIocSnapDestroyV2    = 0x5000943f
+	ePerm                    = 1
+	eNosys                   = 38
+	eAfNoSupport             = 97
+	eAddrNotAvail            = 99
+	eConnRefused             = 111
 )
+
+// btrfsNames make and remove names in the directory that they are called on.
+var btrfsNames = []uint32{
+	btrfsIocSubvolCreate, btrfsIocSubvolCreateV2, btrfsIocSnapCreate, btrfsIocSnapCreateV2, btrfsIocSnapDestroy, btrfsIocSnapDestroyV2,
+}
 
 // writeFlags are the open flags that show write intent. O_TMPFILE comes with
 // O_WRONLY or O_RDWR, O_APPEND without either cannot write.
@@ -104,6 +123,21 @@ var calls = []call{
 	{name: "rt_sigaction", amd64: 13, arm64: 134, do: doSigaction, when: argIsSet, test: 0, want: sigChld},
 	{name: "ioctl", amd64: 16, arm64: 29, do: doMetaFD, when: argIs, test: 1, want: fsIocSetFlags, dirfd: 0, path: none},
 	{name: "ioctl", amd64: 16, arm64: 29, do: doMetaFD, when: argIs, test: 1, want: fsIocFsSetXattr, dirfd: 0, path: none},
+	// What else changes a file or a directory through a descriptor that is open
+	// for reading.
+	{name: "ioctl", amd64: 16, arm64: 29, do: doMetaFD, when: argIs, test: 1, want: fsIocSetVersion, dirfd: 0, path: none},
+	{name: "ioctl", amd64: 16, arm64: 29, do: doMetaFD, when: argIs, test: 1, want: ext4IocSetVersion, dirfd: 0, path: none},
+	{name: "ioctl", amd64: 16, arm64: 29, do: doMetaFD, when: argIs, test: 1, want: ext4IocMigrate, dirfd: 0, path: none},
+	{name: "ioctl", amd64: 16, arm64: 29, do: doMetaFD, when: argIs, test: 1, want: fsIocEnableVerity, dirfd: 0, path: none},
+	{name: "ioctl", amd64: 16, arm64: 29, do: doMetaFD, when: argIs, test: 1, want: fsIocSetEncryptionPolicy, dirfd: 0, path: none},
+	{name: "ioctl", amd64: 16, arm64: 29, do: doMetaFD, when: argIs, test: 1, want: fatIoctlSetAttributes, dirfd: 0, path: none},
+	{name: "ioctl", amd64: 16, arm64: 29, do: doMetaFD, when: argIs, test: 1, want: btrfsIocSubvolSetFlags, dirfd: 0, path: none},
+	{name: "ioctl", amd64: 16, arm64: 29, do: doMetaFD, when: argIs, test: 1, want: btrfsIocSubvolCreate, dirfd: 0, path: none},
+	{name: "ioctl", amd64: 16, arm64: 29, do: doMetaFD, when: argIs, test: 1, want: btrfsIocSubvolCreateV2, dirfd: 0, path: none},
+	{name: "ioctl", amd64: 16, arm64: 29, do: doMetaFD, when: argIs, test: 1, want: btrfsIocSnapCreate, dirfd: 0, path: none},
+	{name: "ioctl", amd64: 16, arm64: 29, do: doMetaFD, when: argIs, test: 1, want: btrfsIocSnapCreateV2, dirfd: 0, path: none},
+	{name: "ioctl", amd64: 16, arm64: 29, do: doMetaFD, when: argIs, test: 1, want: btrfsIocSnapDestroy, dirfd: 0, path: none},
+	{name: "ioctl", amd64: 16, arm64: 29, do: doMetaFD, when: argIs, test: 1, want: btrfsIocSnapDestroyV2, dirfd: 0, path: none},
 	{name: "unlink", amd64: 87, arm64: none, do: doRemove, dirfd: none, path: 0, flags: none},
 	{name: "unlinkat", amd64: 263, arm64: 35, do: doRemove, dirfd: 0, path: 1, flags: 2},
 	{name: "sendto", amd64: 44, arm64: 206, do: doSendto, when: argSet, test: 4},

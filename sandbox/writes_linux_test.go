@@ -45,6 +45,33 @@ func xattrArgs(value []byte, keep *[]any) []byte {
 	return binary.NativeEndian.AppendUint32(b, 0)
 }
 
+// aclOf is an access control list, in the form of linux/posix_acl_xattr.h, by
+// which a user may read and write.
+func aclOf(uid uint32) []byte {
+	b := binary.LittleEndian.AppendUint32(nil, 2) // POSIX_ACL_XATTR_VERSION
+	const anybody = ^uint32(0)
+	for _, e := range []struct {
+		tag, perm uint16
+		id        uint32
+	}{{0x01, 4, anybody}, {0x02, 6, uid}, {0x04, 4, anybody}, {0x10, 6, anybody}, {0x20, 0, anybody}} {
+		b = binary.LittleEndian.AppendUint16(b, e.tag)
+		b = binary.LittleEndian.AppendUint16(b, e.perm)
+		b = binary.LittleEndian.AppendUint32(b, e.id)
+	}
+	return b
+}
+
+// reading makes an ioctl through a descriptor that is open for reading.
+func reading(path string, request int) func() error {
+	return withFD(path, unix.O_RDONLY, func(fd int) error { return sys("ioctl", fd, request, make([]byte, 8192))() })
+}
+
+// timespecs are the times of utimensat(2), of nanoseconds alone.
+func timespecs(access, change uint64) []byte {
+	b := binary.NativeEndian.AppendUint64(make([]byte, 8), access)
+	return binary.NativeEndian.AppendUint64(append(b, make([]byte, 8)...), change)
+}
+
 // tmpfile makes a file without a name and gives it one.
 func tmpfile(link func(fd int) error) func() error {
 	return withFD(".", unix.O_TMPFILE|unix.O_RDWR, link)
@@ -81,6 +108,7 @@ func writeRows() []row {
 	flags := make([]byte, 8)
 	times := make([]byte, 32)
 	value := []byte("v")
+	acl := aclOf(uint32(me))
 	return []row{
 		{name: "open O_CREAT", guards: "open(2)", act: sys("open", "f", unix.O_CREAT|unix.O_WRONLY, 0o644), want: []string{"create open f"}},
 		{name: "open O_APPEND", guards: "open(2): O_APPEND comes with O_WRONLY", files: []string{"f"}, act: sys("open", "f", unix.O_APPEND|unix.O_WRONLY), want: []string{"modify open f"}},
@@ -100,6 +128,7 @@ func writeRows() []row {
 		{name: "mkdir", guards: "mkdir(2)", act: sys("mkdir", "d", 0o755), want: []string{"create mkdir d"}},
 		{name: "mkdirat", guards: "mkdir(2)", files: []string{"d/"}, act: withFD("d", unix.O_PATH, func(fd int) error { return sys("mkdirat", fd, "e", 0o755)() }), want: []string{"create mkdirat d/e"}},
 		{name: "mknod", guards: "mknod(2): a FIFO is a name like any other", act: sys("mknod", "p", unix.S_IFIFO|0o644, 0), want: []string{"create mknod p"}},
+		{name: "mknod of a whiteout", guards: "mknod(2): device 0:0 is no device, and anybody may make it (vfs_mknod)", act: sys("mknod", "w", unix.S_IFCHR, 0), want: []string{"create mknod w"}},
 		{name: "mknodat", guards: "mknod(2): a regular file without open", act: sys("mknodat", cwd, "f", unix.S_IFREG|0o644, 0), want: []string{"create mknodat f"}},
 		{name: "symlink", guards: "symlink(2): the target need not exist", act: sys("symlink", "nowhere", "l"), want: []string{"create symlink l"}},
 		{name: "symlinkat", guards: "symlink(2): the directory is the second argument", files: []string{"d/"}, act: withFD("d", unix.O_PATH, func(fd int) error { return sys("symlinkat", "x", fd, "l")() }), want: []string{"create symlinkat d/l"}},
@@ -174,8 +203,21 @@ func writeRows() []row {
 		}), want: []string{"meta fsetxattr f", "meta fremovexattr f"}},
 		{name: "removexattrat", guards: "removexattrat(2)", files: []string{"f"}, act: newCall(then(sys("setxattr", "f", "user.a", value, 1, 0), sys("removexattrat", cwd, "f", 0, "user.a"))), want: []string{"meta setxattr f", "meta removexattrat f"}},
 
+		{name: "setxattr XATTR_CREATE", guards: "setxattr(2)", files: []string{"f"}, act: sys("setxattr", "f", "user.a", value, 1, unix.XATTR_CREATE), want: []string{"meta setxattr f"}},
+		{name: "setxattr XATTR_REPLACE", guards: "setxattr(2)", files: []string{"f"}, act: then(sys("setxattr", "f", "user.a", value, 1, 0), sys("setxattr", "f", "user.a", value, 1, unix.XATTR_REPLACE)), want: []string{"meta setxattr f", "meta setxattr f"}},
+		{name: "setxattr of a list", guards: "vfs_set_acl: asks for the owner, not for permission to write", files: []string{"f"}, act: then(sys("chmod", "f", 0o444), sys("setxattr", "f", aclAccess, acl, len(acl), 0)), want: []string{"meta chmod f", "meta setxattr f"}},
+		{name: "removexattr of a list", guards: "vfs_remove_acl", files: []string{"f"}, act: then(sys("setxattr", "f", aclAccess, acl, len(acl), 0), sys("chmod", "f", 0o444), sys("removexattr", "f", aclAccess)), want: []string{"meta setxattr f", "meta chmod f", "meta removexattr f"}},
+
 		{name: "ioctl FS_IOC_SETFLAGS", guards: "ioctl_iflags(2): chattr", files: []string{"f"}, any: true, act: withFD("f", unix.O_RDONLY, func(fd int) error { return sys("ioctl", fd, fsIocSetFlags, flags)() }), want: []string{"meta ioctl f"}},
 		{name: "ioctl FS_IOC_FSSETXATTR", guards: "ioctl_xfs_fssetxattr(2)", files: []string{"f"}, any: true, act: withFD("f", unix.O_RDONLY, func(fd int) error { return sys("ioctl", fd, fsIocFsSetXattr, make([]byte, 28))() }), want: []string{"meta ioctl f"}},
+		{name: "ioctl FS_IOC_SETVERSION", guards: "linux/fs.h: the generation of an inode", files: []string{"f"}, any: true, act: reading("f", fsIocSetVersion), want: []string{"meta ioctl f"}},
+		{name: "ioctl EXT4_IOC_SETVERSION", guards: "fs/ext4/ioctl.c", files: []string{"f"}, any: true, act: reading("f", ext4IocSetVersion), want: []string{"meta ioctl f"}},
+		{name: "ioctl EXT4_IOC_MIGRATE", guards: "fs/ext4/ioctl.c", files: []string{"f"}, any: true, act: reading("f", ext4IocMigrate), want: []string{"meta ioctl f"}},
+		{name: "ioctl FS_IOC_ENABLE_VERITY", guards: "fsverity: the descriptor must not be open for writing", files: []string{"f"}, any: true, act: reading("f", fsIocEnableVerity), want: []string{"meta ioctl f"}},
+		{name: "ioctl FS_IOC_SET_ENCRYPTION_POLICY", guards: "fscrypt", files: []string{"d/"}, any: true, act: reading("d", fsIocSetEncryptionPolicy), want: []string{"meta ioctl d"}},
+		{name: "ioctl FAT_IOCTL_SET_ATTRIBUTES", guards: "fs/fat/file.c", files: []string{"f"}, any: true, act: reading("f", fatIoctlSetAttributes), want: []string{"meta ioctl f"}},
+		{name: "ioctl BTRFS_IOC_SUBVOL_SETFLAGS", guards: "fs/btrfs/ioctl.c", files: []string{"d/"}, any: true, act: reading("d", btrfsIocSubvolSetFlags), want: []string{"meta ioctl d"}},
+		{name: "ioctl BTRFS_IOC_SUBVOL_CREATE", guards: "fs/btrfs/ioctl.c: makes a directory", files: []string{"d/"}, any: true, act: reading("d", btrfsIocSubvolCreate), want: []string{"meta ioctl d"}},
 		{name: "file_setattr", guards: "file_setattr: the same by path, from 6.17", files: []string{"f"}, any: true, act: newCall(sys("file_setattr", cwd, "f", make([]byte, 24), 24, 0)), want: []string{"meta file_setattr f"}},
 
 		{name: "mmap", guards: "mmap(2): a shared mapping needs a descriptor open for writing, and that is seen", files: []string{"f"}, act: withFD("f", unix.O_RDWR, func(fd int) error {
@@ -308,6 +350,18 @@ func noWriteRows() []row {
 		{name: "chmod of nothing", guards: "chmod(2)", act: sys("chmod", "nothing", 0o600), err: unix.ENOENT},
 		{name: "chmod of a file with a trailing slash", guards: "path_resolution(7)", act: sys("chmod", "f/", 0o600), err: unix.ENOTDIR},
 		{name: "chmod of a dangling symlink", guards: "chmod(2)", act: sys("chmod", "dangling", 0o600), err: unix.ENOENT},
+		{name: "mknod of a directory", guards: "mknod(2)", act: sys("mknod", "new", unix.S_IFDIR|0o755, 0), err: unix.EPERM},
+		{name: "mknod of a device", guards: "mknod(2): CAP_MKNOD of the first user namespace", only: "user", act: sys("mknod", "new", unix.S_IFCHR|0o644, 0x103), err: unix.EPERM},
+		{name: "utimensat of neither time", guards: "utimensat(2): succeeds, and does not even look at the path", act: sys("utimensat", cwd, "f", timespecs(unix.UTIME_OMIT, unix.UTIME_OMIT), 0)},
+		{name: "removexattr of what is not there", guards: "removexattr(2)", act: sys("removexattr", "f", "user.a"), err: unix.ENODATA},
+		{name: "setxattr XATTR_REPLACE of what is not there", guards: "setxattr(2)", act: sys("setxattr", "f", "user.a", []byte("v"), 1, unix.XATTR_REPLACE), err: unix.ENODATA},
+		{name: "setxattr XATTR_CREATE of what is there", guards: "setxattr(2)", act: then(sys("setxattr", "f", "user.a", []byte("v"), 1, 0), sys("setxattr", "f", "user.a", []byte("v"), 1, unix.XATTR_CREATE)), err: unix.EEXIST, want: []string{"meta setxattr f"}},
+		{name: "setxattr of a kind there is not", guards: "xattr(7)", act: sys("setxattr", "f", "nobody.a", []byte("v"), 1, 0), err: unix.EOPNOTSUPP},
+		{name: "setxattr trusted", guards: "xattr(7): CAP_SYS_ADMIN of the first user namespace", act: sys("setxattr", "f", "trusted.a", []byte("v"), 1, 0), err: unix.EPERM},
+		{name: "setxattr security", guards: "cap_inode_setxattr: the same", act: sys("setxattr", "f", "security.a", []byte("v"), 1, 0), err: unix.EPERM},
+		{name: "setxattr of a FIFO", guards: "xattr(7): user attributes are for files and directories", act: sys("setxattr", "p", "user.a", []byte("v"), 1, 0), err: unix.EPERM},
+		{name: "setxattr with an unreadable name", guards: "EFAULT", act: sys("setxattr", "f", uintptr(8), []byte("v"), 1, 0), err: unix.EFAULT},
+		{name: "ioctl of a device", guards: "not a file", act: withFD("/dev/null", unix.O_RDONLY, func(fd int) error { return sys("ioctl", fd, fsIocSetFlags, make([]byte, 8))() }), err: unix.ENOTTY},
 		{name: "fchmod of a pipe", guards: "not a file", act: func() error {
 			var p [2]int
 			if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
@@ -319,8 +373,8 @@ func noWriteRows() []row {
 		{name: "a path that is not mapped", guards: "EFAULT", act: sys("mkdir", uintptr(8), 0o755), err: unix.EFAULT},
 		{name: "no path", guards: "EFAULT", act: sys("mkdir", nil, 0o755), err: unix.EFAULT},
 		{name: "openat2 with unreadable flags", guards: "EFAULT", act: sys("openat2", cwd, "f", uintptr(8), 24), err: unix.EFAULT},
-		{name: "openat2 RESOLVE_NO_SYMLINKS", guards: over, act: sys("openat2", cwd, "l", openHow(unix.O_WRONLY, 0, unix.RESOLVE_NO_SYMLINKS), 24), err: unix.ELOOP, want: []string{"modify openat2 f"}},
-		{name: "openat2 RESOLVE_BENEATH", guards: over, act: sys("openat2", cwd, "../new", openHow(unix.O_CREAT|unix.O_WRONLY, 0o644, unix.RESOLVE_BENEATH), 24), err: unix.EXDEV, want: []string{"create openat2 new"}},
+		{name: "openat2 with a short struct", guards: "openat2(2): EINVAL", act: sys("openat2", cwd, "f", openHow(unix.O_WRONLY, 0, 0), 16), err: unix.EINVAL},
+		{name: "openat2 with a mode for nothing", guards: "openat2(2): EINVAL", act: sys("openat2", cwd, "f", openHow(unix.O_WRONLY, 0o644, 0), 24), err: unix.EINVAL},
 		{name: "relative to a closed descriptor", guards: "EBADF", act: sys("mkdirat", 999, "new", 0o755), err: unix.EBADF},
 		{name: "relative to a file", guards: "ENOTDIR", act: withFD("f", unix.O_RDONLY, func(fd int) error { return sys("mkdirat", fd, "new", 0o755)() }), err: unix.ENOTDIR},
 
@@ -347,15 +401,21 @@ func TestForeignFiles(t *testing.T) {
 	}
 	dir := foreign(t)
 	eachTier(t, func(t *testing.T, tier Tier) {
-		out := scene{tier: tier, argv: actor("foreign", dir), handler: &recorder{dir: dir}}.run(t)
-		wantExit(t, out, Exit{})
-		wantEvents(t, out.Events, "modify openat writable", "meta utimensat writable", "modify openat sticky/root")
+		// As root of a user namespace too: it has no say over files of an owner
+		// that is not mapped there (capable_wrt_inode_uidgid).
+		for _, before := range [][]string{nil, {"namespaces"}} {
+			out := scene{tier: tier, argv: actor(append(before, "foreign", dir)...), handler: &recorder{dir: dir}}.run(t)
+			wantExit(t, out, Exit{})
+			wantEvents(t, out.Events, "modify openat writable", "meta utimensat writable", "modify openat sticky/root",
+				"modify openat listed", "modify openat listed")
+		}
 	})
 }
 
 // actForeign tries what one may, and what one may not, do to root's files.
 func actForeign(dir string) error {
 	in := func(name string) string { return filepath.Join(dir, name) }
+	own := aclOf(uint32(os.Getuid()))
 	for _, step := range []struct {
 		name string
 		err  error
@@ -370,9 +430,16 @@ func actForeign(dir string) error {
 		{"create beside it", unix.EACCES, opened(in("new"), unix.O_CREAT|unix.O_WRONLY)},
 		{"write to writable", nil, opened(in("writable"), unix.O_WRONLY)},
 		{"touch writable", nil, sys("utimensat", cwd, in("writable"), nil, 0)},
+		{"set a time of writable", unix.EPERM, sys("utimensat", cwd, in("writable"), timespecs(1, 1), 0)},
+		{"set a list of writable", unix.EPERM, sys("setxattr", in("writable"), aclAccess, own, len(own), 0)},
+		{"chown readable", unix.EPERM, sys("fchownat", cwd, in("readable"), os.Getuid(), -1, 0)},
 		{"unlink in a sticky directory", unix.EPERM, sys("unlinkat", cwd, in("sticky/root"), 0)},
 		{"rename in a sticky directory", unix.EPERM, sys("renameat2", cwd, in("sticky/root"), cwd, in("sticky/new"), 0)},
 		{"write in a sticky directory", nil, opened(in("sticky/root"), unix.O_WRONLY)},
+		{"write to listed", nil, opened(in("listed"), unix.O_WRONLY)},
+		{"become who one is", nil, sys("setgid", os.Getgid())}, // credentials may differ from then on
+		{"write to listed again", nil, opened(in("listed"), unix.O_WRONLY)},
+		{"write to closed again", unix.EACCES, opened(in("closed"), unix.O_WRONLY)},
 	} {
 		if err := step.act(); !errors.Is(err, step.err) {
 			return fmt.Errorf("%s: got %v, want %v", step.name, err, step.err)
