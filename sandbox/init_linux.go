@@ -292,6 +292,11 @@ type reaper struct {
 func (r *reaper) obey(ctl *control) {
 	for {
 		m, _, err := ctl.receive()
+		if err == nil && m.Step == "listen" && m.Listen != nil {
+			if err = listenFor(ctl, m); err == nil {
+				continue
+			}
+		}
 		if err != nil || m.Step != "signal" {
 			for {
 				r.all(unix.SIGKILL)
@@ -304,6 +309,17 @@ func (r *reaper) obey(ctl *control) {
 			_ = unix.Kill(r.command, syscall.Signal(m.Signal)) // ESRCH: it has ended
 		}
 	}
+}
+
+// listenFor makes a socket that gate asks for while the tree runs.
+func listenFor(ctl *control, m message) error {
+	reply := message{Step: "socket", ID: m.ID}
+	fd, err := listen(*m.Listen)
+	if err != nil {
+		reply.Err = err.Error()
+		return ctl.send(reply)
+	}
+	return errors.Join(ctl.send(reply, fd), unix.Close(fd))
 }
 
 // run returns when no process of the tree is left.

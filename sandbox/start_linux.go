@@ -47,6 +47,7 @@ type Box struct {
 	// UserNS tells that the tree has only one uid.
 	UserNS bool
 
+	asked   asked
 	thread  chan func() // work for the thread that is the parent of init
 	closeMu sync.Once
 }
@@ -59,7 +60,7 @@ type control struct {
 
 // message is what init and gate say to each other, one JSON object a datagram.
 type message struct {
-	Step  string   `json:"step"`          // "ready", "listening", "go", "started", "exit", "error", "signal"
+	Step  string   `json:"step"`          // "ready", "listening", "go", "started", "exit", "error", "signal", "listen", "socket"
 	Err   string   `json:"err,omitempty"` // error: what went wrong
 	Errno int      `json:"errno,omitempty"`
 	Code  int      `json:"code,omitempty"` // error before the command ran: 126 or 127
@@ -69,6 +70,9 @@ type message struct {
 	Exit      *Exit    `json:"exit,omitempty"`
 	Signal    int      `json:"signal,omitempty"`
 	All       bool     `json:"all,omitempty"`
+
+	Listen *Listen `json:"listen,omitempty"` // listen: what socket to make
+	ID     int     `json:"id,omitempty"`     // listen, socket: the question that this answers
 }
 
 // maxMessage bounds a message; survivors with long command lines are cut, see

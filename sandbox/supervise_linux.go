@@ -111,11 +111,12 @@ func (b *Box) Run(ctx context.Context, h Handler) (Exit, error) {
 func (b *Box) conduct(ctx context.Context) (Exit, error) {
 	stop := context.AfterFunc(ctx, func() { b.Kill() })
 	defer stop()
+	defer b.asked.end()
 	if err := b.ctl.send(message{Step: "go"}); err != nil {
 		return Exit{}, err
 	}
 	for {
-		m, _, err := b.ctl.receive()
+		m, fds, err := b.ctl.receive()
 		switch {
 		case ctx.Err() != nil:
 			return Exit{}, ctx.Err()
@@ -127,6 +128,8 @@ func (b *Box) conduct(ctx context.Context) (Exit, error) {
 			return Exit{}, b.failure(m)
 		case m.Step == "exit" && m.Exit != nil:
 			return *m.Exit, nil
+		case m.Step == "socket":
+			b.asked.answer(m, fds)
 		case m.Step != "started":
 			return Exit{}, fmt.Errorf("BUG: init said %q", m.Step)
 		}
