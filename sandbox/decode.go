@@ -11,8 +11,12 @@ const (
 	afUnix   = 1
 	afInet   = 2
 	afInet6  = 10
+	afPacket = 17
 	afVsock  = 40
 )
+
+// sockPacket is SOCK_PACKET: a socket of AF_INET with this type is one of AF_PACKET.
+const sockPacket = 10
 
 // maxSockaddr is sizeof(struct sockaddr_storage): the kernel takes no more.
 const maxSockaddr = 128
@@ -31,7 +35,12 @@ func decodeAddress(b []byte) (address, bool) {
 	if len(b) < 2 {
 		return address{}, false
 	}
-	a := address{family: int(binary.NativeEndian.Uint16(b))}
+	return decodeAs(int(binary.NativeEndian.Uint16(b)), b)
+}
+
+// decodeAs reads an address as one of a given family, whatever it says.
+func decodeAs(family int, b []byte) (address, bool) {
+	a := address{family: family}
 	switch a.family {
 	case afInet:
 		if len(b) < 16 {

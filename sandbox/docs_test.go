@@ -82,6 +82,7 @@ func trapped(t *testing.T, c *call) string {
 	values := map[uint32]string{
 		sigChld: "SIGCHLD", fsIocSetFlags: "FS_IOC_SETFLAGS", fsIocFsSetXattr: "FS_IOC_FSSETXATTR",
 		nsFlags: "CLONE_NEWNS, CLONE_NEWNET or CLONE_NEWUSER", eNosys: "ENOSYS", ePerm: "EPERM",
+		packetBit: "SOCK_PACKET",
 	}
 	value := func() string {
 		name, ok := values[c.want]
@@ -118,7 +119,7 @@ func familyNames(t *testing.T) string {
 	t.Helper()
 	names := map[uint32]string{
 		0: "AF_UNSPEC", 1: "AF_UNIX", 2: "AF_INET", 10: "AF_INET6", 15: "AF_KEY",
-		16: "AF_NETLINK", 17: "AF_PACKET", 29: "AF_CAN", 38: "AF_ALG",
+		16: "AF_NETLINK", 29: "AF_CAN", 38: "AF_ALG",
 	}
 	var out []string
 	for _, f := range families(Namespace) {
@@ -151,7 +152,7 @@ func recorded(t *testing.T, c *call) string {
 		doSendto:    "net: the endpoint",
 		doSendmsg:   "net: the endpoint",
 		doSendmmsg:  "net: the endpoint of each message",
-		doSocket:    "net: refused with EAFNOSUPPORT, since no network namespace holds the family",
+		doSocket:    "net: refused with EAFNOSUPPORT, since " + whyNot(c),
 		doSigaction: "cpu_sec: children of the process are reaped by the kernel from now on, or no longer",
 		doExit:      "cpu_sec: the figures of a process that nobody will wait for",
 		doIdentity:  "nothing; credentials are read anew for each call from now on",
@@ -162,6 +163,14 @@ func recorded(t *testing.T, c *call) string {
 		t.Errorf("%s: no words for decoder %d", c.name, c.do)
 	}
 	return text
+}
+
+// whyNot is what is wrong with a socket.
+func whyNot(c *call) string {
+	if c.when == argAny {
+		return "it is AF_PACKET by an old name"
+	}
+	return "no network namespace holds the family, or its frames pass the second witness (AF_PACKET)"
 }
 
 // ownNetwork is what the calls say that can make or enter a network namespace.

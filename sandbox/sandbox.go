@@ -178,6 +178,9 @@ type Answer struct {
 	// Redirect, for a connect in Notify, is where the socket is connected to
 	// instead.
 	Redirect netip.AddrPort
+	// Else, if set, replaces the answer where that fails at once. It is run as
+	// Later is.
+	Else func() Answer
 
 	done bool // gate has made the call itself; the caller sees Errno, or success
 }
