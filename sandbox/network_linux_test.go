@@ -345,7 +345,7 @@ func TestListeners(t *testing.T) {
 		conn, err := l.Accept()
 		if err == nil {
 			from := netip.MustParseAddrPort(conn.RemoteAddr().String())
-			if who, ok := box.Owner("tcp", from.Port()); ok {
+			if who, ok := box.Owner("tcp", from); ok {
 				owner = who.Actor().Argv[1:]
 			}
 			_, err = conn.Write([]byte("by the door"))
