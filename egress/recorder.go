@@ -191,7 +191,7 @@ func (r *Recorder) inet(a Attempt, transport Transport) Decision {
 func (r *Recorder) inetShared(a Attempt, e Endpoint, to netip.AddrPort, probe bool) Decision {
 	pass := r.config.Audit || r.config.Allow.opens(e)
 	if !to.Addr().IsLoopback() {
-		if probe && !pass && r.config.UDPWitness {
+		if probe && !pass && r.config.UDPWitness && !a.Unwitnessed {
 			r.remember(to, a.Actor)
 			return Decision{}
 		}

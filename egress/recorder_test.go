@@ -491,6 +491,11 @@ func TestShared(t *testing.T) {
 			"192.0.2.1:443/udp x1 [syscall] [connect] @1",
 			"192.0.2.1:53/udp x1 [syscall] [connect] @1",
 		}},
+		{"UDP connect with a witness, and without", func(c *Config) { c.UDPWitness = true }, func(r run) {
+			r.wantErrno("witnessed", r.call("connect", UDP, "192.0.2.1:443", 1), 0)
+			to := netip.MustParseAddrPort("192.0.2.2:443")
+			r.wantErrno("not", r.Attempt(Attempt{Call: "connect", Transport: UDP, Addr: to, Unwitnessed: true}).Errno, syscall.ENETUNREACH)
+		}, []string{"192.0.2.2:443/udp x1 [syscall] [connect] @-1"}},
 		{"allowed", func(c *Config) { c.Allow = allow(t, "192.0.2.1:443", "192.0.2.1:53/udp", "*:80", "db:1") }, func(r run) {
 			db, _, _ := r.config.Names.Allot("db")
 			r.wantErrno("TCP", r.connect("192.0.2.1:443"), 0)

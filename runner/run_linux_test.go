@@ -33,6 +33,14 @@ func wantLines(t *testing.T, what string, got, want []string) {
 	}
 }
 
+// unspec is a program that sends a datagram to an address whose family is AF_UNSPEC.
+func unspec(ip string) string {
+	return `import ctypes, socket, struct
+to = struct.pack("=H", 0) + struct.pack("!H", 5000) + socket.inet_aton("` + ip + `") + bytes(8)
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+ctypes.CDLL(None).sendto(s.fileno(), b"x", 1, 0, to, len(to))`
+}
+
 // What reaches out, and how it is told.
 func TestNetRows(t *testing.T) {
 	python := func(code string) func(t *testing.T) []string {
@@ -52,6 +60,9 @@ func TestNetRows(t *testing.T) {
 		{"by address", "a swallowed error", our("dial", "tcp", "192.0.2.1:80"), []string{"192.0.2.1:80 by syscall+packet"}, []string{"192.0.2.1:80 by syscall"}},
 		{"IPv6", "RFC 5952", our("dial", "tcp", "[2001:db8::1]:80"), []string{"[2001:db8::1]:80 by syscall+packet"}, []string{"[2001:db8::1]:80 by syscall"}},
 		{"UDP", "a connect alone is no attempt, so what was sent is the row", our("dial", "udp", "192.0.2.1:5000"), []string{"192.0.2.1:5000/udp by packet"}, []string{"192.0.2.1:5000/udp by packet"}},
+		{"UDP of IPv6 alone", "such a socket reaches no sink of IPv4", our("dial", "udp6", "[2001:db8::1]:5000"), []string{"[2001:db8::1]:5000/udp by packet"}, []string{"[2001:db8::1]:5000/udp by packet"}},
+		{"UDP of IPv6 alone, nothing sent", "a connect alone is no attempt", python("import socket\ns = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM); s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1); s.connect(('2001:db8::1', 5000))"), nil, nil},
+		{"sendto AF_UNSPEC", "udp_sendmsg takes it for AF_INET", python(unspec("192.0.2.1")), []string{"192.0.2.1:5000/udp by syscall+packet"}, []string{"192.0.2.1:5000/udp by syscall"}},
 		{"sendmsg", "a datagram without a connect", our("sendmsg", "192.0.2.1:5000"), []string{"192.0.2.1:5000/udp by syscall+packet"}, []string{"192.0.2.1:5000/udp by syscall"}},
 		{"looked up only", "a name that is never connected to", our("lookup", "tracker.example.com"), []string{"dns:tracker.example.com by resolver"}, []string{"dns:tracker.example.com by resolver"}},
 		{"own server", "loopback served from inside the tree", our("echo"), nil, nil},

@@ -139,7 +139,7 @@ func (s *supervisor) connects(sock *socket, raw []byte, a Answer) Answer {
 	if a.Redirect.IsValid() {
 		if sock.family == afInet && !a.Redirect.Addr().Is4() {
 			sock.close()
-			return Answer{Errno: eConnRefused}
+			return a.inVain(eConnRefused)
 		}
 		raw = encodeAddress(a.Redirect, sock.family)
 	}
@@ -149,11 +149,19 @@ func (s *supervisor) connects(sock *socket, raw []byte, a Answer) Answer {
 		}
 		defer s.flight.remove(sock.fd)
 		errno := connect(sock.fd, raw)
-		if errno != 0 && errno != unix.EINPROGRESS && a.Else != nil {
-			return a.Else()
+		if errno != 0 && errno != unix.EINPROGRESS {
+			return a.inVain(int(errno))
 		}
 		return Answer{Errno: int(errno), done: true}
 	}}
+}
+
+// inVain is the answer after a connect that failed.
+func (a Answer) inVain(errno int) Answer {
+	if a.Else != nil {
+		return a.Else()
+	}
+	return Answer{Errno: errno}
 }
 
 // connect is connect(2) with the address as it lies in memory.

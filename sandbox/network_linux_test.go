@@ -283,7 +283,7 @@ func TestRedirect(t *testing.T) {
 			_ = conn.Close()
 		}
 	}()
-	far := netip.MustParseAddrPort(l.Addr().String())
+	far, nobody := netip.MustParseAddrPort(l.Addr().String()), netip.MustParseAddrPort("[::1]:1") // by IPv4
 	later := func(a Answer) Answer { return Answer{Later: func() Answer { return a }} }
 	for _, tt := range []struct {
 		name, network, dial string
@@ -294,6 +294,8 @@ func TestRedirect(t *testing.T) {
 		{"elsewhere", "tcp", "192.0.2.1:80", Answer{Redirect: far}, "from outside\n"},
 		{"elsewhere, after a while", "tcp", "192.0.2.1:80", later(Answer{Redirect: far}), "from outside\n"},
 		{"mapped", "tcp", "[2001:db8::1]:80", Answer{Redirect: far}, "from outside\n"},
+		{"elsewhere, in vain", "udp", "192.0.2.1:80", Answer{Redirect: nobody, Else: func() Answer { return Answer{Errno: int(unix.ENETUNREACH)} }}, "network is unreachable\n"},
+		{"elsewhere, not in vain", "tcp", "192.0.2.1:80", Answer{Redirect: far, Else: func() Answer { panic("BUG: it was reached") }}, "from outside\n"},
 		{"refused", "tcp", "192.0.2.1:80", Answer{Errno: eConnRefused}, "connection refused\n"},
 		{"refused after a while", "tcp", "192.0.2.1:80", later(Answer{Errno: eConnRefused}), "connection refused\n"},
 	} {
@@ -304,7 +306,7 @@ func TestRedirect(t *testing.T) {
 			if out.Stdout != tt.want {
 				t.Errorf("got %q, want %q", out.Stdout, tt.want)
 			}
-			wantEvents(t, out.Events, "connect stream/6 "+tt.dial)
+			wantEvents(t, out.Events, map[string]string{"tcp": "connect stream/6 ", "udp": "connect dgram/17 "}[tt.network]+tt.dial)
 		})
 	}
 }
