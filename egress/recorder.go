@@ -74,6 +74,7 @@ type Recorder struct {
 	visible    map[string]int  // spelled path to actor
 	probes     map[port]int    // actor of a UDP connect
 	asker      int             // who spoke to the resolver last
+	beyond     tally           // what there was no room for
 	gaps       map[string]*Gap
 }
 
@@ -98,7 +99,7 @@ func New(config Config) *Recorder {
 		config: config, own: map[netip.Addr]bool{}, resolver: map[netip.AddrPort]bool{},
 		rows: map[Endpoint]*tally{}, local: map[port]*tally{}, paths: map[string]*tally{}, names: map[string]*tally{},
 		reached: map[string]bool{}, boundPorts: map[boundPort]bool{}, boundPaths: map[string]bool{},
-		visible: map[string]int{}, probes: map[port]int{}, asker: -1, gaps: map[string]*Gap{},
+		beyond: tally{actor: nobody}, visible: map[string]int{}, probes: map[port]int{}, asker: -1, gaps: map[string]*Gap{},
 	}
 	for _, a := range config.Own {
 		r.own[canonicalAddr(a)] = true
@@ -282,8 +283,8 @@ func (r *Recorder) unix(a Attempt) Decision {
 	if a.Exists {
 		// Somebody else's, whatever the tree binds there later on.
 		r.add(e, BySyscall, a.Call, a.Actor)
-	} else if t := find(r, r.paths, a.Path); t != nil {
-		t.see(BySyscall, a.Call, a.Actor)
+	} else {
+		find(r, r.paths, a.Path).see(BySyscall, a.Call, a.Actor)
 	}
 	reachable := a.Exists
 	if abstract {
@@ -425,7 +426,7 @@ func (r *Recorder) Packet(p Packet) {
 	defer r.mu.Unlock()
 	src, dst := r.canonical(p.Src), r.canonical(p.Dst)
 	local := dst.Addr().IsLoopback()
-	if p.Refused && r.rows[r.endpoint(UDP, dst)] != nil {
+	if p.Refused && (r.rows[r.endpoint(UDP, dst)] != nil || !local && r.full()) {
 		return // its datagram was seen
 	}
 	if p.Refused && !src.Addr().IsLoopback() {
@@ -471,9 +472,7 @@ func (r *Recorder) Lookup(l Lookup) {
 	case Full:
 		r.gap("name-cap", fmt.Sprintf("more than %d names were looked up; later ones got no address", maxNames), 1)
 	}
-	if t := find(r, r.names, l.Name); t != nil {
-		t.see(ByResolver, "", who)
-	}
+	find(r, r.names, l.Name).see(ByResolver, "", who)
 }
 
 // InProcess records an endpoint of an in-process journal.
@@ -485,9 +484,7 @@ func (r *Recorder) InProcess(e Endpoint) {
 	case ok && r.isLoopback(addr) && (e.Transport == TCP || e.Transport == UDP) && e.ports == onePort:
 		r.addLocal(port{transport: e.Transport, addr: r.canonical(netip.AddrPortFrom(addr, e.Port))}, InProcess, "", nil)
 	case e.Transport == DNS:
-		if t := find(r, r.names, e.Host); t != nil {
-			t.see(InProcess, "", nil)
-		}
+		find(r, r.names, e.Host).see(InProcess, "", nil)
 	default:
 		if ok {
 			e.Host = r.host(addr)
@@ -523,6 +520,9 @@ func (r *Recorder) Finish() Result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	result := Result{Rows: r.reduce()}
+	if n := r.beyond.count(); n > 0 {
+		result.Gaps = append(result.Gaps, Gap{Kind: "net-cap", Detail: fmt.Sprintf("more than %d distinct endpoints; attempts at further ones were only counted", maxRows), Count: n})
+	}
 	for _, g := range r.gaps {
 		result.Gaps = append(result.Gaps, *g)
 	}
@@ -583,8 +583,9 @@ func (r *Recorder) reduce() []Row {
 
 // add counts an attempt at an endpoint that is a row in any case.
 func (r *Recorder) add(e Endpoint, w Witness, call string, who func() int) {
-	if t := find(r, r.rows, e); t != nil {
-		t.see(w, call, who)
+	t := find(r, r.rows, e)
+	t.see(w, call, who)
+	if t != &r.beyond {
 		r.reached[e.Host] = true
 	}
 }
@@ -595,23 +596,24 @@ func (r *Recorder) addLocal(p port, w Witness, call string, who func() int) {
 	if r.isBound(p) || (r.config.Mode == Namespaced && r.ephemeral(p.addr.Port())) {
 		return
 	}
-	if t := find(r, r.local, p); t != nil {
-		t.see(w, call, who)
-	}
+	find(r, r.local, p).see(w, call, who)
 }
 
-// find gives the tally of a key, or nil and a gap if there are too many.
+// find gives the tally of a key; there is one for all that are too many.
 func find[K comparable](r *Recorder, in map[K]*tally, key K) *tally {
 	if t := in[key]; t != nil {
 		return t
 	}
-	if len(r.rows)+len(r.local)+len(r.paths)+len(r.names) >= maxRows {
-		r.gap("net-cap", fmt.Sprintf("more than %d distinct endpoints; attempts at further ones were only counted", maxRows), 1)
-		return nil
+	if r.full() {
+		return &r.beyond
 	}
 	t := &tally{actor: nobody}
 	in[key] = t
 	return t
+}
+
+func (r *Recorder) full() bool {
+	return len(r.rows)+len(r.local)+len(r.paths)+len(r.names) >= maxRows
 }
 
 // remember keeps who connected a UDP socket, for the datagram that may come.

@@ -619,8 +619,13 @@ func TestCaps(t *testing.T) {
 	for i := range maxRows + 5 {
 		addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80)
 		r.Attempt(Attempt{Call: "connect", Transport: TCP, Addr: addr})
+		r.packet(TCP, addr.String())
 		r.Attempt(Attempt{Call: "connect", Transport: UDP, Addr: addr, Actor: func() int { return 1 }})
 	}
+	udp := netip.MustParseAddrPort("10.1.0.0:80") // a datagram, and the report that its port is closed
+	r.Attempt(Attempt{Call: "sendto", Transport: UDP, Addr: udp})
+	r.packet(UDP, udp.String())
+	r.Packet(Packet{Transport: UDP, Src: netip.MustParseAddrPort("198.18.0.1:40000"), Dst: udp, Refused: true})
 	r.connect("10.0.0.0:80") // one that is there still counts
 	for i := range maxBound + 2 {
 		r.Bind(Bind{Transport: Unix, Path: fmt.Sprint("/tmp/", i)})
