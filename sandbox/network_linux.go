@@ -118,7 +118,7 @@ func (s *supervisor) connect(c *call, n *notification, t *task, sock *socket, ra
 		out = s.address(c, n, t, sock, a)
 	}
 	if s.tier == Notify && (sock.family == afInet || sock.family == afInet6) {
-		return s.connects(sock, raw, out)
+		return s.connects(n, sock, raw, out)
 	}
 	sock.close()
 	return out
@@ -127,14 +127,14 @@ func (s *supervisor) connect(c *call, n *notification, t *task, sock *socket, ra
 // connects makes a connect that is let through in gate itself, on the
 // caller's own socket and with the address that was judged: another thread
 // may have changed the caller's copy since. It may block, so it comes later.
-func (s *supervisor) connects(sock *socket, raw []byte, a Answer) Answer {
+func (s *supervisor) connects(n *notification, sock *socket, raw []byte, a Answer) Answer {
 	switch {
 	case a.Errno != 0:
 		sock.close()
 		return a
 	case a.Later != nil:
 		later := a.Later
-		return Answer{Later: func() Answer { return s.connects(sock, raw, later()) }}
+		return Answer{Later: func() Answer { return s.connects(n, sock, raw, later()) }}
 	}
 	if a.Redirect.IsValid() {
 		if sock.family == afInet && !a.Redirect.Addr().Is4() {
@@ -148,11 +148,12 @@ func (s *supervisor) connects(sock *socket, raw []byte, a Answer) Answer {
 			return Answer{Errno: eConnRefused} // the run is over
 		}
 		defer s.flight.remove(sock.fd)
-		errno := connect(sock.fd, raw)
-		if errno != 0 && errno != unix.EINPROGRESS {
-			return a.inVain(int(errno))
+		switch errno := s.connectFor(n, sock, raw); errno {
+		case 0, int(unix.EINPROGRESS), eRestartSys:
+			return Answer{Errno: errno, done: true}
+		default:
+			return a.inVain(errno)
 		}
-		return Answer{Errno: int(errno), done: true}
 	}}
 }
 
@@ -162,12 +163,6 @@ func (a Answer) inVain(errno int) Answer {
 		return a.Else()
 	}
 	return Answer{Errno: errno}
-}
-
-// connect is connect(2) with the address as it lies in memory.
-func connect(fd int, addr []byte) unix.Errno {
-	_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(addr))), uintptr(len(addr)))
-	return errno
 }
 
 // address hands one decoded address on.
@@ -380,6 +375,12 @@ func (f *flight) remove(sock int) {
 	defer f.mu.Unlock()
 	delete(f.sockets, sock)
 	_ = unix.Close(sock) // a copy
+}
+
+func (f *flight) ended() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.over
 }
 
 // end makes every connect under way return, and those to come as well.
