@@ -82,7 +82,7 @@ func trapped(t *testing.T, c *call) string {
 	values := map[uint32]string{
 		sigChld: "SIGCHLD", fsIocSetFlags: "FS_IOC_SETFLAGS", fsIocFsSetXattr: "FS_IOC_FSSETXATTR",
 		nsFlags: "CLONE_NEWNS, CLONE_NEWNET or CLONE_NEWUSER", eNosys: "ENOSYS", ePerm: "EPERM",
-		packetBit: "SOCK_PACKET",
+		packetBit: "SOCK_PACKET", solIP: "SOL_IP", solIPv6: "SOL_IPV6",
 	}
 	value := func() string {
 		name, ok := values[c.want]
@@ -153,6 +153,7 @@ func recorded(t *testing.T, c *call) string {
 		doSendmsg:   "net: the endpoint",
 		doSendmmsg:  "net: the endpoint of each message",
 		doSocket:    "net: refused with EAFNOSUPPORT, since " + whyNot(c),
+		doSockopt:   "net: notify alone: IP_OPTIONS, IPV6_RTHDR and IPV6_2292PKTOPTIONS are refused with EPERM, as `raw:ip-options`",
 		doSigaction: "cpu_sec: children of the process are reaped by the kernel from now on, or no longer",
 		doExit:      "cpu_sec: the figures of a process that nobody will wait for",
 		doIdentity:  "nothing; credentials are read anew for each call from now on",

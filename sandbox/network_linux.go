@@ -3,6 +3,7 @@ package sandbox
 import (
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"path"
@@ -39,6 +40,25 @@ func (s *supervisor) socket(c *call, n *notification, t *task) Answer {
 	return a
 }
 
+// sockopt refuses the options by which packets of a socket take another way
+// than to the far end that is judged. In the namespace the packets are seen.
+func (s *supervisor) sockopt(c *call, n *notification, t *task) Answer {
+	level, option, size := int32(n.args[1]), int32(n.args[2]), int32(n.args[4])
+	route := level == solIP && option == ipOptions || level == solIPv6 && (option == ipv6Rthdr || option == ipv6PktOptionsOld)
+	if s.tier != Notify || !route || size <= 0 { // of no bytes: what was set is taken away
+		return Answer{}
+	}
+	return s.detours(c, t)
+}
+
+func (s *supervisor) detours(c *call, t *task) Answer {
+	s.handler.Refused("ip-options", c.name, t)
+	return Answer{Errno: ePerm}
+}
+
+// errDetour is a message with a route of its own.
+var errDetour = errors.New("a control message holds a source route")
+
 // network handles the calls that carry a socket address.
 func (s *supervisor) network(c *call, n *notification, t *task) Answer {
 	addrs, err := s.addresses(c, n, t)
@@ -48,6 +68,8 @@ func (s *supervisor) network(c *call, n *notification, t *task) Answer {
 	switch {
 	case err == unix.EINVAL, err == unix.EFAULT && c.do == doConnect:
 		return Answer{Errno: int(err.(unix.Errno))} // and so the kernel would say
+	case err == errDetour:
+		return s.detours(c, t)
 	case err != nil && err != unix.EFAULT:
 		return s.unreadable(c, errText(err))
 	}
@@ -334,6 +356,9 @@ func (s *supervisor) messages(t *task, addr, count uint64, size int) ([][]byte, 
 	}
 	var out [][]byte
 	for ; n >= size; n, b = n-size, b[size:] {
+		if err := s.control(t, b); err != nil {
+			return out, err
+		}
 		name, length := binary.NativeEndian.Uint64(b), binary.NativeEndian.Uint32(b[8:])
 		if name == 0 {
 			continue
@@ -345,6 +370,24 @@ func (s *supervisor) messages(t *task, addr, count uint64, size int) ([][]byte, 
 		out = append(out, one...)
 	}
 	return out, nil
+}
+
+// control looks through the control messages of a struct msghdr, in Notify.
+func (s *supervisor) control(t *task, msghdr []byte) error {
+	at := binary.NativeEndian.Uint64(msghdr[offsetOfControl:])
+	size := min(binary.NativeEndian.Uint64(msghdr[offsetOfControlLen:]), maxControl)
+	if s.tier != Notify || at == 0 || size == 0 {
+		return nil
+	}
+	b := make([]byte, size)
+	n, err := readMemory(t.tid, at, b)
+	if err != nil {
+		return err
+	}
+	if detour(b[:n]) {
+		return errDetour
+	}
+	return nil
 }
 
 // flight holds the sockets that gate is connecting. A connect can block for

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -103,6 +104,29 @@ func sendsAs(family uint16, call string, addrs ...string) func() error {
 			return sys(call, fd, m, 0)()
 		}
 		return sys(call, fd, m, len(addrs), 0)()
+	})
+}
+
+// lsrr is a loose source route by way of 127.0.0.9 (RFC 791).
+var lsrr = []byte{131, 7, 4, 127, 0, 0, 9, 0}
+
+func setsOption(family, level, option int, value []byte) func() error {
+	return withSocket(family, unix.SOCK_DGRAM, 0, func(fd int) error {
+		return sys("setsockopt", fd, level, option, value, len(value))()
+	})
+}
+
+// sendsControl makes a sendmsg with no address and one control message.
+func sendsControl(level, typ int, value []byte) func() error {
+	return withSocket(unix.AF_INET, unix.SOCK_DGRAM, 0, func(fd int) error {
+		control := binary.NativeEndian.AppendUint64(nil, uint64(sizeofCmsghdr+len(value)))
+		control = binary.NativeEndian.AppendUint32(control, uint32(level))
+		control = append(binary.NativeEndian.AppendUint32(control, uint32(typ)), append(value[:len(value):len(value)], 0, 0, 0, 0)...)
+		m := make([]byte, sizeofMsghdr)
+		binary.NativeEndian.PutUint64(m[offsetOfControl:], uint64(addressOf(control)))
+		binary.NativeEndian.PutUint64(m[offsetOfControlLen:], uint64(len(control)))
+		defer runtime.KeepAlive(control)
+		return sys("sendmsg", fd, m, 0)()
 	})
 }
 
@@ -244,6 +268,12 @@ func netRows() []row {
 		{name: "packet without the right", guards: "packet(7): EPERM without CAP_NET_RAW", only: "user", act: withSocket(unix.AF_PACKET, unix.SOCK_RAW, 0, nil), err: unix.EPERM},
 		{name: "XDP", guards: "socket(2): frames go straight to the device", act: withSocket(unix.AF_XDP, unix.SOCK_RAW, 0, nil), err: unix.EAFNOSUPPORT, want: []string{"socket family 44 family-44"}},
 		{name: "no such type", guards: "socket(2): ESOCKTNOSUPPORT", act: withSocket(inet, 9, 0, nil), err: unix.ESOCKTNOSUPPORT},
+		{name: "source route", guards: "ip(7), IP_OPTIONS: the datagram goes to its first hop", only: string(Notify), act: setsOption(inet, solIP, ipOptions, lsrr), err: unix.EPERM, want: []string{"refused ip-options"}},
+		{name: "source route in the namespace", guards: "the packet is seen", only: string(Namespace), act: setsOption(inet, solIP, ipOptions, lsrr)},
+		{name: "routing header", guards: "ipv6(7), IPV6_RTHDR", only: string(Notify), act: setsOption(inet6, solIPv6, ipv6Rthdr, make([]byte, 24)), err: unix.EPERM, want: []string{"refused ip-options"}},
+		{name: "another option", guards: "ip(7)", act: setsOption(inet, solIP, unix.IP_TOS, make([]byte, 4))},
+		{name: "source route of a message", guards: "net/ipv4/ip_sockglue.c, ip_cmsg_send", only: string(Notify), act: sendsControl(solIP, ipRetOpts, lsrr), err: unix.EPERM, want: []string{"refused ip-options"}},
+		{name: "another control message", guards: "ip(7)", act: sendsControl(solIP, unix.IP_TOS, make([]byte, 4)), err: unix.EDESTADDRREQ},
 		{name: "rxrpc", guards: "socket(2): any family that is not known", act: withSocket(unix.AF_RXRPC, dgram, 0, nil), err: unix.EAFNOSUPPORT, want: []string{"socket family 33 family-33"}},
 		{name: "io_uring", guards: "io_uring_setup(2): its operations pass no filter", act: sys("io_uring_setup", 1, make([]byte, 120)), err: unix.ENOSYS, want: []string{"refused io_uring"}},
 		{name: "clone3", guards: "clone(2): its flags are in memory", act: sys("clone3", nil, 0), err: unix.ENOSYS},

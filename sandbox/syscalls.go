@@ -31,6 +31,7 @@ const (
 	doSendmsg
 	doSendmmsg
 	doSocket
+	doSockopt
 	doSigaction
 	doExit
 	doIdentity // setuid and relatives: credentials may differ from now on
@@ -80,6 +81,8 @@ const (
 	cloneNewUser    = 0x10000000
 	fsIocSetFlags   = 0x40086602
 	fsIocFsSetXattr = 0x401c5820
+	solIP           = 0
+	solIPv6         = 41
 	ePerm           = 1
 	eNosys          = 38
 	eAfNoSupport    = 97
@@ -117,6 +120,8 @@ var calls = []call{
 	{name: "bind", amd64: 49, arm64: 200, do: doBind},
 	{name: "socket", amd64: 41, arm64: 198, do: doSocket, when: otherFamily, test: 0},
 	{name: "socket", amd64: 41, arm64: 198, do: doSocket, when: argAny, test: 1, want: packetBit},
+	{name: "setsockopt", amd64: 54, arm64: 208, do: doSockopt, when: argIsSet, test: 1, want: solIP},
+	{name: "setsockopt", amd64: 54, arm64: 208, do: doSockopt, when: argIsSet, test: 1, want: solIPv6},
 	{name: "clone", amd64: 56, arm64: 220, do: doRoot, when: argAny, test: 0, want: nsFlags},
 	{name: "exit_group", amd64: 231, arm64: 94, do: doExit},
 	{name: "rename", amd64: 82, arm64: none, do: doRename, dirfd: none, path: 0, dirfd2: none, path2: 1, flags: none},
