@@ -95,6 +95,45 @@ func TestNetRows(t *testing.T) {
 	}
 }
 
+// A service of the host does not become the tree's by a bind to its port at
+// another address. In the namespace nobody is there.
+func TestStranger(t *testing.T) {
+	python := need.Program(t, "python3")
+	for _, network := range []string{"tcp4", "udp4"} {
+		addr := server(t, network, freePort(t))
+		_, port, err := net.SplitHostPort(addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kind, row := "socket.SOCK_STREAM", addr
+		if network == "udp4" {
+			kind, row = "socket.SOCK_DGRAM", addr+"/udp"
+		}
+		code := `import socket
+own = socket.socket(socket.AF_INET, KIND); own.bind(("127.0.0.2", PORT))
+if KIND == socket.SOCK_STREAM: own.listen()
+s = socket.socket(socket.AF_INET, KIND); s.settimeout(10)
+try: s.connect(("127.0.0.1", PORT)); s.send(b"ping"); print(s.recv(64).decode())
+except ConnectionRefusedError: print("refused")
+s = socket.socket(socket.AF_INET, KIND)
+s.connect(("127.0.0.2", PORT)); print("own")`
+		code = strings.NewReplacer("KIND", kind, "PORT", port).Replace(code)
+		t.Run(network, func(t *testing.T) {
+			eachTier(t, func(t *testing.T, tier string) {
+				var want []string
+				if tier == ledger.TierNotify {
+					want = []string{row + " by syscall"}
+				}
+				r := gate(t, tier, repository(t), nil, []string{python, "-c", code}, nil)
+				wantLines(t, "rows", r.netLines(), want)
+				if r.Stdout != "refused\nown\n" {
+					t.Errorf("got %q", r.Stdout)
+				}
+			})
+		})
+	}
+}
+
 // Every row says who, also one that only the packets show.
 func TestWho(t *testing.T) {
 	for _, network := range []string{"tcp", "udp"} {
