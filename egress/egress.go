@@ -43,6 +43,9 @@ type Attempt struct {
 	// Errno is what a Raw or Vsock call gets, in audit mode too. 0 stands for
 	// EAFNOSUPPORT with Vsock; with Raw it lets the call go on.
 	Errno int
+	// Unwitnessed says of a UDP connect that nobody sees whether datagrams
+	// follow, so that it is an attempt itself; see Config.UDPWitness.
+	Unwitnessed bool
 	// Actor interns who made the call and returns its index, smaller for
 	// earlier actors; nil if nobody can be named. It is called at most once,
 	// before the method that was given the Attempt returns, and must not call

@@ -40,10 +40,20 @@ type Config struct {
 	// attempt, as in Namespaced. Shared only.
 	UDPWitness bool
 
-	// Owned says, at the time of an attempt, whether the tree itself holds a
-	// loopback port; nil if nobody can tell. Shared only.
-	Owned func(Transport, uint16) bool
+	// Holder says, at the time of an attempt, who would get what is sent to a
+	// loopback address; nil if nobody can tell. Shared only.
+	Holder func(Transport, netip.AddrPort) Holder
 }
+
+// Holder is who holds the socket that an address leads to.
+type Holder uint8
+
+// The holders.
+const (
+	Nobody Holder = iota
+	Tree
+	Stranger
+)
 
 // Recorder takes attempts, binds, packets and lookups, answers the attempts,
 // and reduces all to rows. It is safe for concurrent use.
@@ -64,15 +74,18 @@ type Recorder struct {
 	visible    map[string]int  // spelled path to actor
 	probes     map[port]int    // actor of a UDP connect
 	asker      int             // who spoke to the resolver last
+	beyond     tally           // what there was no room for
 	gaps       map[string]*Gap
 }
 
 // port is one port of an address. A probe is a UDP connect that may stand for
-// either transport, since libraries sort TCP addresses with it.
+// either transport, since libraries sort TCP addresses with it. Where a
+// stranger was found to listen, no bind of the tree explains the attempt.
 type port struct {
 	transport Transport
 	addr      netip.AddrPort
 	probe     bool
+	stranger  bool
 }
 
 type boundPort struct {
@@ -86,7 +99,7 @@ func New(config Config) *Recorder {
 		config: config, own: map[netip.Addr]bool{}, resolver: map[netip.AddrPort]bool{},
 		rows: map[Endpoint]*tally{}, local: map[port]*tally{}, paths: map[string]*tally{}, names: map[string]*tally{},
 		reached: map[string]bool{}, boundPorts: map[boundPort]bool{}, boundPaths: map[string]bool{},
-		visible: map[string]int{}, probes: map[port]int{}, asker: -1, gaps: map[string]*Gap{},
+		beyond: tally{actor: nobody}, visible: map[string]int{}, probes: map[port]int{}, asker: -1, gaps: map[string]*Gap{},
 	}
 	for _, a := range config.Own {
 		r.own[canonicalAddr(a)] = true
@@ -115,8 +128,8 @@ const nobody = -1
 // that stands there, is not the tree's and is not named by a literal entry
 // gets ECONNREFUSED.
 //
-// Shared: what no literal entry names gets ECONNREFUSED, loopback ports that
-// the tree does not hold included. A UDP connect to another host gets
+// Shared: what no literal entry names gets ECONNREFUSED, loopback addresses
+// that lead to no socket of the tree's included. A UDP connect to another host gets
 // ENETUNREACH and, unless there is a UDPWitness, is a row if its port is not
 // 0, which no service has.
 //
@@ -162,7 +175,7 @@ func (r *Recorder) inet(a Attempt, transport Transport) Decision {
 	case door != nil || !to.Addr().IsLoopback():
 		r.add(e, BySyscall, a.Call, a.Actor)
 	default:
-		r.addLocal(port{a.Transport, to, false}, BySyscall, a.Call, a.Actor)
+		r.addLocal(port{transport: a.Transport, addr: to}, BySyscall, a.Call, a.Actor)
 	}
 	if door != nil && transport == TCP {
 		return Decision{Later: func() Decision {
@@ -179,7 +192,7 @@ func (r *Recorder) inet(a Attempt, transport Transport) Decision {
 func (r *Recorder) inetShared(a Attempt, e Endpoint, to netip.AddrPort, probe bool) Decision {
 	pass := r.config.Audit || r.config.Allow.opens(e)
 	if !to.Addr().IsLoopback() {
-		if probe && !pass && r.config.UDPWitness {
+		if probe && !pass && r.config.UDPWitness && !a.Unwitnessed {
 			r.remember(to, a.Actor)
 			return Decision{}
 		}
@@ -195,12 +208,14 @@ func (r *Recorder) inetShared(a Attempt, e Endpoint, to netip.AddrPort, probe bo
 		}
 		return Decision{Errno: errno}
 	}
-	key := port{a.Transport, to, probe}
-	if r.config.Owned != nil && r.isOwned(key) {
+	key := port{transport: a.Transport, addr: to, probe: probe}
+	holder := r.holder(key)
+	if holder == Tree {
 		return Decision{}
 	}
+	key.stranger = holder == Stranger
 	if r.isBound(key) {
-		if r.config.Owned == nil {
+		if r.config.Holder == nil {
 			return Decision{}
 		}
 	} else if r.config.Allow.opens(e) {
@@ -208,7 +223,7 @@ func (r *Recorder) inetShared(a Attempt, e Endpoint, to netip.AddrPort, probe bo
 	} else if !probe || to.Port() != 0 {
 		r.addLocal(key, BySyscall, a.Call, a.Actor)
 	}
-	if pass || probe || (r.config.Owned == nil && r.ephemeral(to.Port())) {
+	if pass || probe && !key.stranger || (r.config.Holder == nil && r.ephemeral(to.Port())) {
 		return Decision{}
 	}
 	return Decision{Errno: refused}
@@ -268,8 +283,8 @@ func (r *Recorder) unix(a Attempt) Decision {
 	if a.Exists {
 		// Somebody else's, whatever the tree binds there later on.
 		r.add(e, BySyscall, a.Call, a.Actor)
-	} else if t := find(r, r.paths, a.Path); t != nil {
-		t.see(BySyscall, a.Call, a.Actor)
+	} else {
+		find(r, r.paths, a.Path).see(BySyscall, a.Call, a.Actor)
 	}
 	reachable := a.Exists
 	if abstract {
@@ -411,7 +426,7 @@ func (r *Recorder) Packet(p Packet) {
 	defer r.mu.Unlock()
 	src, dst := r.canonical(p.Src), r.canonical(p.Dst)
 	local := dst.Addr().IsLoopback()
-	if p.Refused && r.rows[r.endpoint(UDP, dst)] != nil {
+	if p.Refused && (r.rows[r.endpoint(UDP, dst)] != nil || !local && r.full()) {
 		return // its datagram was seen
 	}
 	if p.Refused && !src.Addr().IsLoopback() {
@@ -429,12 +444,12 @@ func (r *Recorder) Packet(p Packet) {
 		return
 	}
 	var actor func() int
-	if who, ok := r.probes[port{p.Transport, dst, false}]; ok {
+	if who, ok := r.probes[port{transport: p.Transport, addr: dst}]; ok {
 		actor = func() int { return who }
 	}
 	e := r.endpoint(p.Transport, dst)
 	if local && r.config.Doors[e.String()] == nil {
-		r.addLocal(port{p.Transport, dst, false}, ByPacket, "", actor)
+		r.addLocal(port{transport: p.Transport, addr: dst}, ByPacket, "", actor)
 		return
 	}
 	r.add(e, ByPacket, "", actor)
@@ -457,9 +472,7 @@ func (r *Recorder) Lookup(l Lookup) {
 	case Full:
 		r.gap("name-cap", fmt.Sprintf("more than %d names were looked up; later ones got no address", maxNames), 1)
 	}
-	if t := find(r, r.names, l.Name); t != nil {
-		t.see(ByResolver, "", who)
-	}
+	find(r, r.names, l.Name).see(ByResolver, "", who)
 }
 
 // InProcess records an endpoint of an in-process journal.
@@ -469,11 +482,9 @@ func (r *Recorder) InProcess(e Endpoint) {
 	addr, ok := e.Addr()
 	switch {
 	case ok && r.isLoopback(addr) && (e.Transport == TCP || e.Transport == UDP) && e.ports == onePort:
-		r.addLocal(port{e.Transport, r.canonical(netip.AddrPortFrom(addr, e.Port)), false}, InProcess, "", nil)
+		r.addLocal(port{transport: e.Transport, addr: r.canonical(netip.AddrPortFrom(addr, e.Port))}, InProcess, "", nil)
 	case e.Transport == DNS:
-		if t := find(r, r.names, e.Host); t != nil {
-			t.see(InProcess, "", nil)
-		}
+		find(r, r.names, e.Host).see(InProcess, "", nil)
 	default:
 		if ok {
 			e.Host = r.host(addr)
@@ -509,6 +520,9 @@ func (r *Recorder) Finish() Result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	result := Result{Rows: r.reduce()}
+	if n := r.beyond.count(); n > 0 {
+		result.Gaps = append(result.Gaps, Gap{Kind: "net-cap", Detail: fmt.Sprintf("more than %d distinct endpoints; attempts at further ones were only counted", maxRows), Count: n})
+	}
 	for _, g := range r.gaps {
 		result.Gaps = append(result.Gaps, *g)
 	}
@@ -559,7 +573,7 @@ func (r *Recorder) reduce() []Row {
 		}
 		actor := nobody
 		addr, _ := d.endpoint.Addr()
-		if who, ok := r.probes[port{d.endpoint.Transport, netip.AddrPortFrom(addr, d.endpoint.Port), false}]; ok {
+		if who, ok := r.probes[port{transport: d.endpoint.Transport, addr: netip.AddrPortFrom(addr, d.endpoint.Port)}]; ok {
 			actor = who
 		}
 		rows = append(rows, Row{Endpoint: name, Count: use.Connections, Witness: ByPacket, Door: true, Actor: actor})
@@ -569,8 +583,9 @@ func (r *Recorder) reduce() []Row {
 
 // add counts an attempt at an endpoint that is a row in any case.
 func (r *Recorder) add(e Endpoint, w Witness, call string, who func() int) {
-	if t := find(r, r.rows, e); t != nil {
-		t.see(w, call, who)
+	t := find(r, r.rows, e)
+	t.see(w, call, who)
+	if t != &r.beyond {
 		r.reached[e.Host] = true
 	}
 }
@@ -581,29 +596,30 @@ func (r *Recorder) addLocal(p port, w Witness, call string, who func() int) {
 	if r.isBound(p) || (r.config.Mode == Namespaced && r.ephemeral(p.addr.Port())) {
 		return
 	}
-	if t := find(r, r.local, p); t != nil {
-		t.see(w, call, who)
-	}
+	find(r, r.local, p).see(w, call, who)
 }
 
-// find gives the tally of a key, or nil and a gap if there are too many.
+// find gives the tally of a key; there is one for all that are too many.
 func find[K comparable](r *Recorder, in map[K]*tally, key K) *tally {
 	if t := in[key]; t != nil {
 		return t
 	}
-	if len(r.rows)+len(r.local)+len(r.paths)+len(r.names) >= maxRows {
-		r.gap("net-cap", fmt.Sprintf("more than %d distinct endpoints; attempts at further ones were only counted", maxRows), 1)
-		return nil
+	if r.full() {
+		return &r.beyond
 	}
 	t := &tally{actor: nobody}
 	in[key] = t
 	return t
 }
 
+func (r *Recorder) full() bool {
+	return len(r.rows)+len(r.local)+len(r.paths)+len(r.names) >= maxRows
+}
+
 // remember keeps who connected a UDP socket, for the datagram that may come.
 // Past the bound only the attribution of further ones is lost.
 func (r *Recorder) remember(to netip.AddrPort, who func() int) {
-	key := port{UDP, to, false}
+	key := port{transport: UDP, addr: to}
 	if _, known := r.probes[key]; known || who == nil || len(r.probes) >= maxProbes {
 		return
 	}
@@ -653,23 +669,40 @@ func (r *Recorder) ephemeral(port uint16) bool {
 	return r.config.EphemeralLo <= port && port <= r.config.EphemeralHi && port != 0
 }
 
-// servers are the transports that a server on the port may have.
+// servers are the transports that a server on the port may have, first the
+// one that the attempt itself has.
 func (p port) servers() []Transport {
-	if p.probe || p.transport == Unknown {
+	switch {
+	case p.probe:
+		return []Transport{UDP, TCP}
+	case p.transport == Unknown:
 		return []Transport{TCP, UDP}
 	}
 	return []Transport{p.transport}
 }
 
-// isBound says that the tree has bound the port. A bind of a transport that
-// is not known stands for both.
+// isBound says that the tree has bound the port, at whatever address: a client
+// tries both loopbacks for a server that listens on one. A bind of a transport
+// that is not known stands for both.
 func (r *Recorder) isBound(p port) bool {
+	if p.stranger {
+		return false
+	}
 	n := p.addr.Port()
 	return r.boundPorts[boundPort{Unknown, n}] || slices.ContainsFunc(p.servers(), func(t Transport) bool {
 		return r.boundPorts[boundPort{t, n}]
 	})
 }
 
-func (r *Recorder) isOwned(p port) bool {
-	return slices.ContainsFunc(p.servers(), func(t Transport) bool { return r.config.Owned(t, p.addr.Port()) })
+// holder is who listens on a port now.
+func (r *Recorder) holder(p port) Holder {
+	if r.config.Holder == nil {
+		return Nobody
+	}
+	for _, t := range p.servers() {
+		if h := r.config.Holder(t, p.addr); h != Nobody {
+			return h
+		}
+	}
+	return Nobody
 }

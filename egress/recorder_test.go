@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -453,15 +454,18 @@ func TestNamespacedDoor(t *testing.T) {
 }
 
 func TestShared(t *testing.T) {
-	owned := func(ports ...uint16) func(*Config) {
+	// Who listens: "tcp 127.0.0.1:80" is the tree's, with a "!" somebody else's.
+	held := func(sockets ...string) func(*Config) {
 		return func(c *Config) {
-			c.Owned = func(transport Transport, port uint16) bool {
-				for _, p := range ports {
-					if p == port && transport == TCP {
-						return true
-					}
+			c.Holder = func(transport Transport, to netip.AddrPort) Holder {
+				name := map[Transport]string{TCP: "tcp ", UDP: "udp "}[transport] + to.String()
+				switch {
+				case slices.Contains(sockets, name):
+					return Tree
+				case slices.Contains(sockets, "!"+name):
+					return Stranger
 				}
-				return false
+				return Nobody
 			}
 		}
 	}
@@ -487,6 +491,11 @@ func TestShared(t *testing.T) {
 			"192.0.2.1:443/udp x1 [syscall] [connect] @1",
 			"192.0.2.1:53/udp x1 [syscall] [connect] @1",
 		}},
+		{"UDP connect with a witness, and without", func(c *Config) { c.UDPWitness = true }, func(r run) {
+			r.wantErrno("witnessed", r.call("connect", UDP, "192.0.2.1:443", 1), 0)
+			to := netip.MustParseAddrPort("192.0.2.2:443")
+			r.wantErrno("not", r.Attempt(Attempt{Call: "connect", Transport: UDP, Addr: to, Unwitnessed: true}).Errno, syscall.ENETUNREACH)
+		}, []string{"192.0.2.2:443/udp x1 [syscall] [connect] @-1"}},
 		{"allowed", func(c *Config) { c.Allow = allow(t, "192.0.2.1:443", "192.0.2.1:53/udp", "*:80", "db:1") }, func(r run) {
 			db, _, _ := r.config.Names.Allot("db")
 			r.wantErrno("TCP", r.connect("192.0.2.1:443"), 0)
@@ -541,15 +550,32 @@ func TestShared(t *testing.T) {
 			"127.0.0.1:eph x2 [syscall] [connect] @1",
 			"[::1]:eph x1 [syscall] [connect] @1",
 		}},
-		{"ephemeral and owned", owned(40000), func(r run) {
+		{"ephemeral and owned", held("tcp 127.0.0.1:40000"), func(r run) {
 			r.wantErrno("own", r.connect("127.0.0.1:40000"), 0)
 			r.wantErrno("foreign", r.connect("127.0.0.1:40001"), syscall.ECONNREFUSED)
 		}, []string{"127.0.0.1:eph x1 [syscall] [connect] @1"}},
-		{"bound once and not held now", owned(), func(r run) {
+		{"bound once and not held now", held(), func(r run) {
 			r.bind(TCP, "127.0.0.1:5432")
 			r.wantErrno("connect", r.connect("127.0.0.1:5432"), syscall.ECONNREFUSED)
 		}, nil},
-		{"unknown transport and owned", owned(7), func(r run) {
+		{"a stranger's, on a port that the tree bound elsewhere", held("!tcp 127.0.0.1:5998", "tcp [::1]:5998"), func(r run) {
+			r.bind(TCP, "[::1]:5998")
+			r.wantErrno("the stranger's", r.connect("127.0.0.1:5998"), syscall.ECONNREFUSED)
+			r.wantErrno("own", r.connect("[::1]:5998"), 0)
+			r.wantErrno("nobody's", r.connect("127.0.0.2:5998"), syscall.ECONNREFUSED)
+			r.bind(TCP, "127.0.0.2:5998")
+		}, []string{"127.0.0.1:5998 x1 [syscall] [connect] @1"}},
+		{"a stranger's, by UDP", held("!udp 127.0.0.1:5998", "tcp 127.0.0.1:5998", "udp 127.0.0.1:53", "!tcp 127.0.0.1:53"), func(r run) {
+			r.bind(UDP, "127.0.0.2:5998")
+			r.wantErrno("sendto", r.call("sendto", UDP, "127.0.0.1:5998", 1), syscall.ECONNREFUSED)
+			r.wantErrno("connect", r.call("connect", UDP, "127.0.0.1:5998", 1), syscall.ECONNREFUSED)
+			r.wantErrno("own", r.call("connect", UDP, "127.0.0.1:53", 1), 0)
+		}, []string{"127.0.0.1:5998/udp x2 [syscall] [connect sendto] @1"}},
+		{"a stranger's of the ephemeral range", held("!tcp 127.0.0.1:40000"), func(r run) {
+			r.bind(TCP, "127.0.0.1:40000")
+			r.wantErrno("connect", r.connect("127.0.0.1:40000"), syscall.ECONNREFUSED)
+		}, []string{"127.0.0.1:eph x1 [syscall] [connect] @1"}},
+		{"unknown transport and owned", held("tcp 127.0.0.1:7"), func(r run) {
 			r.wantErrno("connect", r.call("connect", Unknown, "127.0.0.1:7", 1), 0)
 		}, nil},
 		{"abstract sockets cross", nil, func(r run) {
@@ -593,8 +619,13 @@ func TestCaps(t *testing.T) {
 	for i := range maxRows + 5 {
 		addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80)
 		r.Attempt(Attempt{Call: "connect", Transport: TCP, Addr: addr})
+		r.packet(TCP, addr.String())
 		r.Attempt(Attempt{Call: "connect", Transport: UDP, Addr: addr, Actor: func() int { return 1 }})
 	}
+	udp := netip.MustParseAddrPort("10.1.0.0:80") // a datagram, and the report that its port is closed
+	r.Attempt(Attempt{Call: "sendto", Transport: UDP, Addr: udp})
+	r.packet(UDP, udp.String())
+	r.Packet(Packet{Transport: UDP, Src: netip.MustParseAddrPort("198.18.0.1:40000"), Dst: udp, Refused: true})
 	r.connect("10.0.0.0:80") // one that is there still counts
 	for i := range maxBound + 2 {
 		r.Bind(Bind{Transport: Unix, Path: fmt.Sprint("/tmp/", i)})

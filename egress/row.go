@@ -91,12 +91,16 @@ func (t *tally) see(w Witness, call string, who func() int) {
 	}
 }
 
-// row is the tally under its spelling. A call and its packet are one attempt;
-// a request that was intercepted inside the program made neither.
+// count is the number of attempts. A call and its packet are one, so is a call
+// and the lookup before it; a request that was intercepted inside the program
+// made neither.
+func (t *tally) count() int64 { return t.inside + max(t.syscall, t.packet, t.lookup) }
+
+// row is the tally under its spelling.
 func (t *tally) row(endpoint string) Row {
 	return Row{
 		Endpoint: endpoint,
-		Count:    t.inside + max(t.syscall, t.packet, t.lookup),
+		Count:    t.count(),
 		Calls:    slices.Clone(t.calls),
 		Witness:  t.witness,
 		Actor:    t.actor,

@@ -43,7 +43,7 @@ func causes() []cause {
 			"start it inside the suite, or reject"},
 		{Net, nil, []string{"vsock:"}, "a way out that no network namespace holds",
 			"reject the patch"},
-		{Net, nil, []string{"raw:"}, "packets that are neither TCP nor UDP",
+		{Net, nil, []string{"raw:"}, "packets that are neither TCP nor UDP, or that would pass gate by",
 			"reject, or send them to a fake"},
 		{Net, nil, []string{"169.254.169.254", "metadata.google.internal", "[fd00:ec2::254]", "169.254.170.2"}, "the cloud's metadata service is asked, which gives out credentials",
 			"reject; set AWS_EC2_METADATA_DISABLED=true or the like for the suite"},
@@ -54,7 +54,7 @@ func causes() []cause {
 		{Net, nil, []string{"127.0.0.1:", "[::1]:"}, "a service on this machine that the suite did not start",
 			"if the suite needs it, list the endpoint in allow_net, which opens a door to it"},
 		{Net, nil, []string{"dns:"}, "a name was looked up; a lookup is an attempt even if it is meant to fail",
-			"a name below .test or .invalid gets no answer, and may be accepted as the row it is; else use a fake resolver, and add no host under time pressure"},
+			"use localhost or a name below .localhost, or a fake resolver; a lookup that is meant to fail may be accepted as the row it is; add no host under time pressure"},
 		{Net, nil, nil, "a hidden download or telemetry",
 			"reject; add no host under time pressure"},
 

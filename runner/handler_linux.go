@@ -149,10 +149,15 @@ func (h *handler) Connect(c *sandbox.NetCall, who sandbox.Caller) sandbox.Answer
 		attempt.Errno = int(syscall.ENETUNREACH) // in the namespace every address would answer a ping
 	}
 	a := answer(h.net.Attempt(attempt))
-	if h.shared != nil {
-		a = h.shared.farEnd(a, c, transport)
+	switch {
+	case h.shared == nil:
+		return a
+	case h.shared.sinks(c, transport):
+		actor := h.who.add(who.Actor()) // the sink may be tried when this method has returned
+		attempt.Actor, attempt.Unwitnessed = func() int { return actor }, true
+		return h.shared.sink(c.Addr, func() sandbox.Answer { return answer(h.net.Attempt(attempt)) })
 	}
-	return a
+	return h.shared.farEnd(a, c, transport)
 }
 
 // packet takes what the second witness sees.

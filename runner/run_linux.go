@@ -316,13 +316,19 @@ func (r *run) handler() (*handler, error) {
 			config.EphemeralLo, config.EphemeralHi = lo, hi
 		}
 		box := r.box
-		config.Owned = func(t egress.Transport, port uint16) bool {
+		config.Holder = func(t egress.Transport, to netip.AddrPort) egress.Holder {
 			network := "tcp"
 			if t == egress.UDP {
 				network = "udp"
 			}
-			_, ok := box.Owner(network, port)
-			return ok
+			tree, foreign := box.Holder(network, to)
+			switch {
+			case tree:
+				return egress.Tree
+			case foreign:
+				return egress.Stranger
+			}
+			return egress.Nobody
 		}
 	}
 	if r.files != nil && r.tier == sandbox.Namespace {

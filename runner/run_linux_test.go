@@ -33,6 +33,14 @@ func wantLines(t *testing.T, what string, got, want []string) {
 	}
 }
 
+// unspec is a program that sends a datagram to an address whose family is AF_UNSPEC.
+func unspec(ip string) string {
+	return `import ctypes, socket, struct
+to = struct.pack("=H", 0) + struct.pack("!H", 5000) + socket.inet_aton("` + ip + `") + bytes(8)
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+ctypes.CDLL(None).sendto(s.fileno(), b"x", 1, 0, to, len(to))`
+}
+
 // What reaches out, and how it is told.
 func TestNetRows(t *testing.T) {
 	python := func(code string) func(t *testing.T) []string {
@@ -52,6 +60,9 @@ func TestNetRows(t *testing.T) {
 		{"by address", "a swallowed error", our("dial", "tcp", "192.0.2.1:80"), []string{"192.0.2.1:80 by syscall+packet"}, []string{"192.0.2.1:80 by syscall"}},
 		{"IPv6", "RFC 5952", our("dial", "tcp", "[2001:db8::1]:80"), []string{"[2001:db8::1]:80 by syscall+packet"}, []string{"[2001:db8::1]:80 by syscall"}},
 		{"UDP", "a connect alone is no attempt, so what was sent is the row", our("dial", "udp", "192.0.2.1:5000"), []string{"192.0.2.1:5000/udp by packet"}, []string{"192.0.2.1:5000/udp by packet"}},
+		{"UDP of IPv6 alone", "such a socket reaches no sink of IPv4", our("dial", "udp6", "[2001:db8::1]:5000"), []string{"[2001:db8::1]:5000/udp by packet"}, []string{"[2001:db8::1]:5000/udp by packet"}},
+		{"UDP of IPv6 alone, nothing sent", "a connect alone is no attempt", python("import socket\ns = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM); s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1); s.connect(('2001:db8::1', 5000))"), nil, nil},
+		{"sendto AF_UNSPEC", "udp_sendmsg takes it for AF_INET", python(unspec("192.0.2.1")), []string{"192.0.2.1:5000/udp by syscall+packet"}, []string{"192.0.2.1:5000/udp by syscall"}},
 		{"sendmsg", "a datagram without a connect", our("sendmsg", "192.0.2.1:5000"), []string{"192.0.2.1:5000/udp by syscall+packet"}, []string{"192.0.2.1:5000/udp by syscall"}},
 		{"looked up only", "a name that is never connected to", our("lookup", "tracker.example.com"), []string{"dns:tracker.example.com by resolver"}, []string{"dns:tracker.example.com by resolver"}},
 		{"own server", "loopback served from inside the tree", our("echo"), nil, nil},
@@ -78,6 +89,45 @@ func TestNetRows(t *testing.T) {
 				wantLines(t, "gaps", r.gapKinds(), nil)
 				if t.Failed() {
 					t.Logf("guards: %s; exit %d, stdout %q", tt.guards, r.Exit, r.Stdout)
+				}
+			})
+		})
+	}
+}
+
+// A service of the host does not become the tree's by a bind to its port at
+// another address. In the namespace nobody is there.
+func TestStranger(t *testing.T) {
+	python := need.Program(t, "python3")
+	for _, network := range []string{"tcp4", "udp4"} {
+		addr := server(t, network, freePort(t))
+		_, port, err := net.SplitHostPort(addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kind, row := "socket.SOCK_STREAM", addr
+		if network == "udp4" {
+			kind, row = "socket.SOCK_DGRAM", addr+"/udp"
+		}
+		code := `import socket
+own = socket.socket(socket.AF_INET, KIND); own.bind(("127.0.0.2", PORT))
+if KIND == socket.SOCK_STREAM: own.listen()
+s = socket.socket(socket.AF_INET, KIND); s.settimeout(10)
+try: s.connect(("127.0.0.1", PORT)); s.send(b"ping"); print(s.recv(64).decode())
+except ConnectionRefusedError: print("refused")
+s = socket.socket(socket.AF_INET, KIND)
+s.connect(("127.0.0.2", PORT)); print("own")`
+		code = strings.NewReplacer("KIND", kind, "PORT", port).Replace(code)
+		t.Run(network, func(t *testing.T) {
+			eachTier(t, func(t *testing.T, tier string) {
+				var want []string
+				if tier == ledger.TierNotify {
+					want = []string{row + " by syscall"}
+				}
+				r := gate(t, tier, repository(t), nil, []string{python, "-c", code}, nil)
+				wantLines(t, "rows", r.netLines(), want)
+				if r.Stdout != "refused\nown\n" {
+					t.Errorf("got %q", r.Stdout)
 				}
 			})
 		})

@@ -29,24 +29,30 @@ type shared struct {
 	audit    bool
 	journal  func(egress.Lookup)
 	servers  map[netip.AddrPort]bool // of resolv.conf(5)
-	resolver netip.AddrPort
-	udp      *net.UDPConn
-	tcp      *net.TCPListener
+	doorways []doorway               // to the resolver, the one of IPv4 first
 
 	packet func(egress.Packet)
-	sinks  map[netip.AddrPort]*net.UDPConn // by the address that was meant; used by the supervisor alone
+	open   map[netip.AddrPort]*net.UDPConn // sinks by the address that was meant; used by the supervisor alone
 	ctx    context.Context                 // of the witnesses
 	run    *witnesses
 }
 
-// maxSinks bounds the sockets of one run; a connect beyond it is refused.
+// doorway is one port of the resolver, for both transports.
+type doorway struct {
+	addr netip.AddrPort
+	udp  *net.UDPConn
+	tcp  *net.TCPListener
+}
+
+// maxSinks bounds the sockets of one run; a connect beyond it is refused, and a row.
 const maxSinks = 512
 
-// newShared listens on one port for both transports.
+// newShared makes the resolver. A socket of IPv6 alone reaches only IPv6
+// (ipv6(7), IPV6_V6ONLY), which not every host has.
 func newShared(r *run, packet func(egress.Packet)) (*shared, error) {
 	s := &shared{
 		names: r.names, far: r.cfg.Doors, audit: r.cfg.Mode == ledger.Audit, journal: r.lookup, packet: packet,
-		doors: map[string]bool{}, servers: map[netip.AddrPort]bool{}, sinks: map[netip.AddrPort]*net.UDPConn{},
+		doors: map[string]bool{}, servers: map[netip.AddrPort]bool{}, open: map[netip.AddrPort]*net.UDPConn{},
 	}
 	for _, e := range egress.Doors(r.allow) {
 		s.doors[e.String()] = true
@@ -58,14 +64,43 @@ func newShared(r *run, packet func(egress.Packet)) (*shared, error) {
 	for _, a := range nameServers(string(conf)) {
 		s.servers[netip.AddrPortFrom(a, 53)] = true
 	}
-	if s.tcp, err = net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}); err != nil {
-		return nil, fmt.Errorf("resolver: %w", err)
-	}
-	s.resolver = s.tcp.Addr().(*net.TCPAddr).AddrPort()
-	if s.udp, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(s.resolver)); err != nil {
-		return nil, fmt.Errorf("resolver: %w", err)
+	for _, host := range []netip.Addr{loopback4, netip.IPv6Loopback()} {
+		d, err := openDoorway(host)
+		switch {
+		case err == nil:
+			s.doorways = append(s.doorways, d)
+		case host == loopback4:
+			return nil, fmt.Errorf("resolver: %w", err)
+		}
 	}
 	return s, nil
+}
+
+var loopback4 = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+
+// loopbackOf is loopback of the family of an address.
+func loopbackOf(a netip.Addr) netip.Addr {
+	if a.Unmap().Is4() {
+		return loopback4
+	}
+	return netip.IPv6Loopback()
+}
+
+// openDoorway takes a port that is free for TCP and UDP alike.
+func openDoorway(host netip.Addr) (d doorway, err error) {
+	for range 10 {
+		if d.tcp, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(host, 0))); err != nil {
+			return d, err
+		}
+		d.addr = d.tcp.Addr().(*net.TCPAddr).AddrPort()
+		if d.udp, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(d.addr)); err == nil {
+			return d, nil
+		}
+		if closeErr := d.tcp.Close(); closeErr != nil {
+			return d, errors.Join(err, closeErr)
+		}
+	}
+	return d, err
 }
 
 // nameServers are those that the C library would ask.
@@ -91,12 +126,42 @@ func (s *shared) serves(a netip.AddrPort) bool { return s.servers[a] }
 // host), so the question is read, journalled, and refused.
 func (s *shared) lookup(c *sandbox.NetCall, actor func() int) sandbox.Answer {
 	if c.Call == "connect" {
-		return sandbox.Answer{Redirect: s.resolver}
+		return sandbox.Answer{Redirect: s.doorway(c.Addr.Addr())}
 	}
 	l := egress.Question(c.Payload)
 	l.Actor = actor
 	s.journal(l)
 	return sandbox.Answer{Errno: int(syscall.ECONNREFUSED)}
+}
+
+// doorway is where the resolver is reached in place of a name server.
+func (s *shared) doorway(server netip.Addr) netip.AddrPort {
+	for _, d := range s.doorways {
+		if d.addr.Addr() == loopbackOf(server) {
+			return d.addr
+		}
+	}
+	return s.doorways[0].addr
+}
+
+// sinks tells whether an attempt is led to a sink: a UDP connect to another
+// host that nothing opens.
+func (s *shared) sinks(c *sandbox.NetCall, t egress.Transport) bool {
+	a := c.Addr.Addr()
+	return t == egress.UDP && c.Call == "connect" && !s.audit && !a.IsLoopback() && !a.IsUnspecified() && !s.doors[s.key(c.Addr, t)]
+}
+
+// key is an endpoint as the ledger spells it.
+func (s *shared) key(a netip.AddrPort, t egress.Transport) string {
+	host := a.Addr().String()
+	if name, named := s.names.NameOf(a.Addr()); named {
+		host = name
+	}
+	key := net.JoinHostPort(host, strconv.Itoa(int(a.Port())))
+	if t == egress.UDP {
+		key += "/udp"
+	}
+	return key
 }
 
 // farEnd replaces gate's own address of a name by the real one, for an
@@ -105,24 +170,12 @@ func (s *shared) farEnd(a sandbox.Answer, c *sandbox.NetCall, t egress.Transport
 	if a.Errno != 0 || a.Later != nil || c.Call != "connect" || !c.Addr.IsValid() {
 		return a
 	}
-	host := c.Addr.Addr().String()
-	name, named := s.names.NameOf(c.Addr.Addr())
-	if named {
-		host = name
+	key := s.key(c.Addr, t)
+	to, moved := s.far[key]
+	if !moved {
+		to = strings.TrimSuffix(key, "/udp")
 	}
-	to := net.JoinHostPort(host, strconv.Itoa(int(c.Addr.Port())))
-	key := to
-	if t == egress.UDP {
-		key += "/udp"
-	}
-	if t == egress.UDP && !s.doors[key] && !s.audit && !c.Addr.Addr().IsLoopback() && !c.Addr.Addr().IsUnspecified() {
-		return s.sink(c.Addr)
-	}
-	far, moved := s.far[key]
-	if moved {
-		to = far
-	}
-	if !named && !moved {
+	if _, named := s.names.NameOf(c.Addr.Addr()); !named && !moved {
 		return a
 	}
 	return sandbox.Answer{Later: func() sandbox.Answer {
@@ -135,21 +188,23 @@ func (s *shared) farEnd(a sandbox.Answer, c *sandbox.NetCall, t egress.Transport
 	}}
 }
 
-// sink gives the address of the socket that stands for a foreign one.
-func (s *shared) sink(meant netip.AddrPort) sandbox.Answer {
-	conn := s.sinks[meant]
+// sink leads a socket to the one that stands for a foreign address, of the
+// same family. If that cannot be had or reached, nobody would see what is
+// sent, and the connect itself is the attempt.
+func (s *shared) sink(meant netip.AddrPort, attempt func() sandbox.Answer) sandbox.Answer {
+	conn := s.open[meant]
 	if conn == nil {
-		if len(s.sinks) == maxSinks {
-			return sandbox.Answer{Errno: int(syscall.ENETUNREACH)}
+		if len(s.open) == maxSinks {
+			return attempt()
 		}
 		var err error
-		if conn, err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}); err != nil {
-			return sandbox.Answer{Errno: int(syscall.ENETUNREACH)} // refused all the same
+		if conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(loopbackOf(meant.Addr()), 0))); err != nil {
+			return attempt()
 		}
-		s.sinks[meant] = conn
+		s.open[meant] = conn
 		s.run.run(func() error { return s.drain(conn, meant) })
 	}
-	return sandbox.Answer{Redirect: conn.LocalAddr().(*net.UDPAddr).AddrPort()}
+	return sandbox.Answer{Redirect: conn.LocalAddr().(*net.UDPAddr).AddrPort(), Else: attempt}
 }
 
 // drain reports every datagram of a sink.
@@ -177,6 +232,8 @@ const drainTime = 20 * time.Millisecond
 func (s *shared) serve(ctx context.Context, w *witnesses) {
 	s.ctx, s.run = ctx, w
 	r := egress.NewResolver(s.names, sandbox.HostName, nil, s.journal)
-	w.run(func() error { return r.ServeUDP(ctx, s.udp) })
-	w.run(func() error { return r.ServeTCP(ctx, s.tcp) })
+	for _, d := range s.doorways {
+		w.run(func() error { return r.ServeUDP(ctx, d.udp) })
+		w.run(func() error { return r.ServeTCP(ctx, d.tcp) })
+	}
 }

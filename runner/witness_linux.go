@@ -89,19 +89,19 @@ func (r *run) watch(ctx context.Context) (*witnesses, error) {
 	return w, nil
 }
 
-// lookup journals a question to the resolver. Who asked is found by the port
+// lookup journals a question to the resolver. Who asked is found by the address
 // that the question came from: that process waits for the answer right now.
 func (r *run) lookup(l egress.Lookup) {
 	r.h.trace.lookup(l)
 	if l.Actor == nil {
-		l.Actor = func() int { return r.asker(l.Client.Port()) }
+		l.Actor = func() int { return r.asker(l.Client) }
 	}
 	r.h.net.Lookup(l)
 }
 
-func (r *run) asker(port uint16) int {
+func (r *run) asker(client netip.AddrPort) int {
 	for _, network := range []string{"udp", "tcp"} {
-		if who, ok := r.box.Owner(network, port); ok {
+		if who, ok := r.box.Owner(network, client); ok {
 			return r.h.who.add(who.Actor())
 		}
 	}

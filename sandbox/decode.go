@@ -11,8 +11,12 @@ const (
 	afUnix   = 1
 	afInet   = 2
 	afInet6  = 10
+	afPacket = 17
 	afVsock  = 40
 )
+
+// sockPacket is SOCK_PACKET: a socket of AF_INET with this type is one of AF_PACKET.
+const sockPacket = 10
 
 // maxSockaddr is sizeof(struct sockaddr_storage): the kernel takes no more.
 const maxSockaddr = 128
@@ -31,7 +35,12 @@ func decodeAddress(b []byte) (address, bool) {
 	if len(b) < 2 {
 		return address{}, false
 	}
-	a := address{family: int(binary.NativeEndian.Uint16(b))}
+	return decodeAs(int(binary.NativeEndian.Uint16(b)), b)
+}
+
+// decodeAs reads an address as one of a given family, whatever it says.
+func decodeAs(family int, b []byte) (address, bool) {
+	a := address{family: family}
 	switch a.family {
 	case afInet:
 		if len(b) < 16 {
@@ -69,6 +78,37 @@ func encodeAddress(a netip.AddrPort, family int) []byte {
 	ip := a.Addr().As16()
 	b = append(append(b, 0, 0, 0, 0), ip[:]...) // flow label
 	return append(b, 0, 0, 0, 0)                // scope
+}
+
+// Options of sockets, and control messages, by which a packet goes elsewhere
+// than to the address that was named: source routes (ip(7), ipv6(7), RFC 2292).
+const (
+	ipOptions          = 4
+	ipRetOpts          = 7 // as a control message, what IP_OPTIONS is
+	ipv6RthdrOld       = 5
+	ipv6PktOptionsOld  = 6
+	ipv6Rthdr          = 57
+	sizeofCmsghdr      = 16
+	cmsgAlign          = 8
+	maxControl         = 128 << 10 // net.core.optmem_max, by default
+	offsetOfControl    = 32        // in struct msghdr
+	offsetOfControlLen = 40
+)
+
+// detour tells whether control messages, as cmsg(3) lays them out, hold a route.
+func detour(control []byte) bool {
+	for len(control) >= sizeofCmsghdr {
+		size := binary.NativeEndian.Uint64(control)
+		level, typ := binary.NativeEndian.Uint32(control[8:]), binary.NativeEndian.Uint32(control[12:])
+		if level == solIP && typ == ipRetOpts || level == solIPv6 && (typ == ipv6Rthdr || typ == ipv6RthdrOld) {
+			return true
+		}
+		if size < sizeofCmsghdr || size > uint64(len(control)) {
+			return false // EINVAL
+		}
+		control = control[min(uint64(len(control)), (size+cmsgAlign-1)&^(cmsgAlign-1)):]
+	}
+	return false
 }
 
 // cString cuts at the first NUL.

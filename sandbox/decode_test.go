@@ -3,6 +3,7 @@ package sandbox
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -67,4 +68,37 @@ func FuzzDecodeAddress(f *testing.F) {
 			t.Errorf("%x: got %+v, and then %+v", in, a, again)
 		}
 	})
+}
+
+func TestDetour(t *testing.T) {
+	cmsg := func(level, typ uint32, size int) []byte {
+		b := binary.NativeEndian.AppendUint64(nil, uint64(sizeofCmsghdr+size))
+		b = binary.NativeEndian.AppendUint32(b, level)
+		b = binary.NativeEndian.AppendUint32(b, typ)
+		return append(b, make([]byte, (size+cmsgAlign-1)&^(cmsgAlign-1))...)
+	}
+	harmless, route := cmsg(solIP, 1, 4), cmsg(solIP, ipRetOpts, 8)
+	broken := cmsg(solIP, 1, 4)
+	binary.NativeEndian.PutUint64(broken, 3)
+	for _, tt := range []struct {
+		name string
+		b    []byte
+		want bool
+	}{
+		{"none", nil, false},
+		{"descriptors", cmsg(1, 1, 4), false},
+		{"route", route, true},
+		{"behind another", slices.Concat(harmless, route), true},
+		{"behind one that the kernel refuses", slices.Concat(broken, route), false},
+		{"routing header", cmsg(solIPv6, ipv6Rthdr, 24), true},
+		{"routing header of RFC 2292", cmsg(solIPv6, ipv6RthdrOld, 24), true},
+		{"cut short", route[:12], false},
+		{"without padding", cmsg(solIP, 1, 4)[:20], false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := detour(tt.b); got != tt.want {
+				t.Errorf("got %v, want %v", got, tt.want)
+			}
+		})
+	}
 }

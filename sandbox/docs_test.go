@@ -88,6 +88,7 @@ func trapped(t *testing.T, c *call) string {
 		btrfsIocSnapCreate: "BTRFS_IOC_SNAP_CREATE", btrfsIocSnapCreateV2: "BTRFS_IOC_SNAP_CREATE_V2",
 		btrfsIocSnapDestroy: "BTRFS_IOC_SNAP_DESTROY", btrfsIocSnapDestroyV2: "BTRFS_IOC_SNAP_DESTROY_V2",
 		nsFlags: "CLONE_NEWNS, CLONE_NEWNET, CLONE_NEWUSER or CLONE_NEWPID", eNosys: "ENOSYS", ePerm: "EPERM",
+		packetBit: "SOCK_PACKET", solIP: "SOL_IP", solIPv6: "SOL_IPV6",
 	}
 	value := func() string {
 		name, ok := values[c.want]
@@ -124,7 +125,7 @@ func familyNames(t *testing.T) string {
 	t.Helper()
 	names := map[uint32]string{
 		0: "AF_UNSPEC", 1: "AF_UNIX", 2: "AF_INET", 10: "AF_INET6", 15: "AF_KEY",
-		16: "AF_NETLINK", 17: "AF_PACKET", 29: "AF_CAN", 38: "AF_ALG",
+		16: "AF_NETLINK", 29: "AF_CAN", 38: "AF_ALG",
 	}
 	var out []string
 	for _, f := range families(Namespace) {
@@ -157,7 +158,8 @@ func recorded(t *testing.T, c *call) string {
 		doSendto:    "net: the endpoint",
 		doSendmsg:   "net: the endpoint",
 		doSendmmsg:  "net: the endpoint of each message",
-		doSocket:    "net: refused with EAFNOSUPPORT, since no network namespace holds the family",
+		doSocket:    "net: refused with EAFNOSUPPORT, since " + whyNot(c),
+		doSockopt:   "net: notify alone: IP_OPTIONS, IPV6_RTHDR and IPV6_2292PKTOPTIONS are refused with EPERM, as `raw:ip-options`",
 		doSigaction: "cpu_sec: children of the process are reaped by the kernel from now on, or no longer",
 		doExit:      "cpu_sec: the figures of a process that nobody will wait for",
 		doIdentity:  "nothing; credentials are read anew for each call from now on",
@@ -168,6 +170,14 @@ func recorded(t *testing.T, c *call) string {
 		t.Errorf("%s: no words for decoder %d", c.name, c.do)
 	}
 	return text
+}
+
+// whyNot is what is wrong with a socket.
+func whyNot(c *call) string {
+	if c.when == argAny {
+		return "it is AF_PACKET by an old name"
+	}
+	return "no network namespace holds the family, or its frames pass the second witness (AF_PACKET)"
 }
 
 // ownNetwork is what the calls say that can make or enter a namespace.

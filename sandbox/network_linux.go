@@ -3,9 +3,11 @@ package sandbox
 import (
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"unsafe"
@@ -13,103 +15,184 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket refuses the families that no namespace holds.
+// socket refuses the families that no namespace holds, and those by which
+// frames pass the packet witness (packet(7), PACKET_QDISC_BYPASS).
 func (s *supervisor) socket(c *call, n *notification, t *task) Answer {
-	f := int(uint32(n.args[0]))
+	f, typ := int(uint32(n.args[0])), int(uint32(n.args[1]))&0xf
+	if f == afInet && typ == sockPacket {
+		f = afPacket // as __sock_create in net/socket.c takes it
+	}
 	label := "*:*"
-	if f != afVsock {
+	switch {
+	case f == afPacket && !s.view.credsOf(t).has(unix.CAP_NET_RAW):
+		return Answer{Errno: ePerm} // and so the kernel would say
+	case f == afPacket:
+		label = "packet"
+	case slices.Contains(families(s.tier), uint32(f)):
+		return Answer{} // a type that there is not
+	case f != afVsock:
 		label = fmt.Sprintf("family-%d", f)
 	}
-	a := s.handler.Connect(&NetCall{Call: c.name, Family: f, Type: int(uint32(n.args[1])) & 0xf, Protocol: int(uint32(n.args[2])), Label: label}, t)
+	a := s.handler.Connect(&NetCall{Call: c.name, Family: f, Type: typ, Protocol: int(uint32(n.args[2])), Label: label}, t)
 	if a.Errno == 0 && a.Later == nil {
 		a.Errno = eAfNoSupport
 	}
 	return a
 }
 
+// sockopt refuses the options by which packets of a socket take another way
+// than to the far end that is judged. In the namespace the packets are seen.
+func (s *supervisor) sockopt(c *call, n *notification, t *task) Answer {
+	level, option, size := int32(n.args[1]), int32(n.args[2]), int32(n.args[4])
+	route := level == solIP && option == ipOptions || level == solIPv6 && (option == ipv6Rthdr || option == ipv6PktOptionsOld)
+	if s.tier != Notify || !route || size <= 0 { // of no bytes: what was set is taken away
+		return Answer{}
+	}
+	return s.detours(c, t)
+}
+
+func (s *supervisor) detours(c *call, t *task) Answer {
+	s.handler.Refused("ip-options", c.name, t)
+	return Answer{Errno: ePerm}
+}
+
+// errDetour is a message with a route of its own.
+var errDetour = errors.New("a control message holds a source route")
+
 // network handles the calls that carry a socket address.
 func (s *supervisor) network(c *call, n *notification, t *task) Answer {
-	var addrs [][]byte
-	var err error
-	switch c.do {
-	case doConnect, doBind:
-		addrs, err = s.sockaddrs(t, n.args[1], n.args[2])
-	case doSendto:
-		addrs, err = s.sockaddrs(t, n.args[4], n.args[5])
-	case doSendmsg:
-		addrs, err = s.messages(t, n.args[1], 1, sizeofMsghdr)
-	case doSendmmsg:
-		addrs, err = s.messages(t, n.args[1], min(n.args[2], maxMessages), sizeofMmsghdr)
-	}
+	addrs, err := s.addresses(c, n, t)
 	if !s.valid(n) {
 		return Answer{}
 	}
+	switch {
+	case err == unix.EINVAL, err == unix.EFAULT && c.do == doConnect:
+		return Answer{Errno: int(err.(unix.Errno))} // and so the kernel would say
+	case err == errDetour:
+		return s.detours(c, t)
+	case err != nil && err != unix.EFAULT:
+		return s.unreadable(c, errText(err))
+	}
 	// EFAULT is what the kernel will say too, but only of the message that has
 	// the bad address: those before it are sent.
-	if err != nil && err != unix.EFAULT {
-		s.handler.Gap("unreadable-arguments", c.name+": "+errText(err))
-		return Answer{Errno: ePerm}
+	if len(addrs) == 0 {
+		return Answer{}
 	}
+	sock, err := openSocket(t, int(int32(n.args[0])))
+	if !s.valid(n) {
+		sock.close()
+		return Answer{}
+	}
+	switch {
+	case err == unix.EBADF, err == unix.ENOTSOCK:
+		return Answer{Errno: int(err.(unix.Errno))}
+	case err != nil && s.tier == Notify:
+		return s.unreadable(c, "socket: "+err.Error())
+	}
+	if c.do == doConnect {
+		return s.connect(c, n, t, sock, addrs[0])
+	}
+	defer sock.close()
 	var first Answer
 	for i, raw := range addrs {
-		a, ok := decodeAddress(raw)
-		if !ok || a.family == afUnspec {
-			continue // EINVAL, or a connect that dissolves an association
+		a, ok := sock.takes(c.do, raw)
+		if !ok {
+			continue // the kernel refuses it, or nobody is reached
 		}
-		out := s.address(c, n, t, a)
-		if c.do == doConnect && s.tier == Notify && a.inet.IsValid() {
-			out = s.connects(n, t, raw, out)
-		}
-		if i == 0 || out.Errno != 0 {
+		if out := s.address(c, n, t, sock, a); i == 0 || out.Errno != 0 {
 			first = out
 		}
 	}
 	return first
 }
 
+// unreadable refuses a call that cannot be judged.
+func (s *supervisor) unreadable(c *call, why string) Answer {
+	s.handler.Gap("unreadable-arguments", c.name+": "+why)
+	return Answer{Errno: ePerm}
+}
+
+// addresses reads the addresses of a call. EINVAL is what the kernel would say
+// (net/socket.c, move_addr_to_kernel).
+func (s *supervisor) addresses(c *call, n *notification, t *task) ([][]byte, error) {
+	addr, size := n.args[1], n.args[2]
+	switch c.do {
+	case doSendmsg:
+		return s.messages(t, addr, 1, sizeofMsghdr)
+	case doSendmmsg:
+		return s.messages(t, addr, min(size, maxMessages), sizeofMmsghdr)
+	case doSendto:
+		addr, size = n.args[4], n.args[5]
+	}
+	if uint32(size) > maxSockaddr {
+		return nil, unix.EINVAL
+	}
+	return s.sockaddrs(t, addr, size)
+}
+
+// connect judges a connect. In Notify gate itself makes those of the inet
+// families, whatever becomes of them: one that is let go on because it fails
+// may be another by then.
+func (s *supervisor) connect(c *call, n *notification, t *task, sock *socket, raw []byte) Answer {
+	a, ok := sock.takes(c.do, raw)
+	var out Answer
+	if ok {
+		out = s.address(c, n, t, sock, a)
+	}
+	if s.tier == Notify && (sock.family == afInet || sock.family == afInet6) {
+		return s.connects(n, sock, raw, out)
+	}
+	sock.close()
+	return out
+}
+
 // connects makes a connect that is let through in gate itself, on the
 // caller's own socket and with the address that was judged: another thread
 // may have changed the caller's copy since. It may block, so it comes later.
-func (s *supervisor) connects(n *notification, t *task, raw []byte, a Answer) Answer {
+func (s *supervisor) connects(n *notification, sock *socket, raw []byte, a Answer) Answer {
 	switch {
 	case a.Errno != 0:
+		sock.close()
 		return a
 	case a.Later != nil:
 		later := a.Later
-		return Answer{Later: func() Answer { return s.connects(n, t, raw, later()) }}
-	}
-	sock, err := copySocket(t.PID(), int(int32(n.args[0])))
-	if err != nil {
-		if err == unix.EBADF {
-			return Answer{} // and so the kernel will say
-		}
-		s.handler.Gap("unreadable-arguments", "connect: pidfd_getfd: "+err.Error())
-		return Answer{Errno: ePerm}
+		return Answer{Later: func() Answer { return s.connects(n, sock, raw, later()) }}
 	}
 	if a.Redirect.IsValid() {
-		family := int(binary.NativeEndian.Uint16(raw))
-		if family == afInet && !a.Redirect.Addr().Is4() {
-			_ = unix.Close(sock) // a copy
-			return Answer{Errno: eConnRefused}
+		if sock.family == afInet && !a.Redirect.Addr().Is4() {
+			sock.close()
+			return a.inVain(eConnRefused)
 		}
-		raw = encodeAddress(a.Redirect, family)
+		raw = encodeAddress(a.Redirect, sock.family)
 	}
 	return Answer{Later: func() Answer {
-		if !s.flight.add(sock) {
+		if !s.flight.add(sock.fd) {
 			return Answer{Errno: eConnRefused} // the run is over
 		}
-		defer s.flight.remove(sock)
-		_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(sock), uintptr(unsafe.Pointer(&raw[0])), uintptr(len(raw)))
-		return Answer{Errno: int(errno), done: true}
+		defer s.flight.remove(sock.fd)
+		switch errno := s.connectFor(n, sock, raw); errno {
+		case 0, int(unix.EINPROGRESS), eRestartSys:
+			return Answer{Errno: errno, done: true}
+		default:
+			return a.inVain(errno)
+		}
 	}}
 }
 
+// inVain is the answer after a connect that failed.
+func (a Answer) inVain(errno int) Answer {
+	if a.Else != nil {
+		return a.Else()
+	}
+	return Answer{Errno: errno}
+}
+
 // address hands one decoded address on.
-func (s *supervisor) address(c *call, n *notification, t *task, a address) Answer {
+func (s *supervisor) address(c *call, n *notification, t *task, sock *socket, a address) Answer {
 	nc := &NetCall{Call: c.name, Family: a.family, Type: SockUnknown, Protocol: SockUnknown, Addr: a.inet, Path: a.unix}
 	switch a.family {
 	case afInet, afInet6:
-		nc.Type, nc.Protocol = socketType(t.PID(), int(int32(n.args[0])))
+		nc.Type, nc.Protocol = sock.typ, sock.protocol
 		if c.do == doSendto && s.tier == Notify {
 			nc.Payload = s.payload(n, t)
 		}
@@ -140,10 +223,10 @@ func (s *supervisor) address(c *call, n *notification, t *task, a address) Answe
 	if c.do != doBind {
 		return s.handler.Connect(nc, t)
 	}
-	if s.tier == Namespace && notOurs(nc.Addr.Addr()) && !s.freebind(n, t) {
+	if s.tier == Namespace && notOurs(nc.Addr.Addr()) && !sock.freebind() {
 		return Answer{Errno: eAddrNotAvail}
 	}
-	if s.canBind(nc, n, t) {
+	if s.canBind(nc, t, sock) {
 		s.handler.Bind(nc, t)
 	}
 	return Answer{}
@@ -174,22 +257,8 @@ func notOurs(a netip.Addr) bool {
 }
 
 // freebind tells whether the socket asked for such an address (ip(7), IP_FREEBIND).
-func (s *supervisor) freebind(n *notification, t *task) bool {
-	sock, err := copySocket(t.PID(), int(int32(n.args[0])))
-	if err != nil {
-		return false
-	}
-	defer unix.Close(sock)
-	for _, level := range []int{unix.SOL_IP, unix.SOL_IPV6} {
-		option := unix.IP_FREEBIND
-		if level == unix.SOL_IPV6 {
-			option = unix.IPV6_FREEBIND
-		}
-		if v, err := unix.GetsockoptInt(sock, level, option); err == nil && v != 0 {
-			return true
-		}
-	}
-	return false
+func (k *socket) freebind() bool {
+	return k.has(unix.SOL_IP, unix.IP_FREEBIND) || k.has(unix.SOL_IPV6, unix.IPV6_FREEBIND)
 }
 
 // maxPayload holds a DNS query over UDP (RFC 1035, section 4.2.1).
@@ -208,20 +277,15 @@ func (s *supervisor) payload(n *notification, t *task) []byte {
 // canBind: a socket of the address's family that has no port yet, and for a
 // privileged port CAP_NET_BIND_SERVICE (bind(2), ip(7)). A bind that fails
 // must not make somebody else's port the tree's own.
-func (s *supervisor) canBind(nc *NetCall, n *notification, t *task) bool {
-	if nc.Family == afUnix {
+func (s *supervisor) canBind(nc *NetCall, t *task, sock *socket) bool {
+	if nc.Family == afUnix || sock.fd < 0 { // of no socket nothing is known
 		return true
 	}
-	sock, err := copySocket(t.PID(), int(int32(n.args[0])))
-	if err != nil {
-		return err != unix.EBADF // any other says nothing about the call
-	}
-	defer unix.Close(sock)
-	if family, err := unix.GetsockoptInt(sock, unix.SOL_SOCKET, unix.SO_DOMAIN); err != nil || family != nc.Family {
+	if sock.family != nc.Family {
 		return false
 	}
 	if nc.Type == unix.SOCK_STREAM || nc.Type == unix.SOCK_DGRAM {
-		if sa, err := unix.Getsockname(sock); err != nil || portOf(sa) != 0 {
+		if sa, err := unix.Getsockname(sock.fd); err != nil || portOf(sa) != 0 {
 			return false
 		}
 	}
@@ -229,7 +293,7 @@ func (s *supervisor) canBind(nc *NetCall, n *notification, t *task) bool {
 	if port != 0 && port < 1024 && !s.view.credsOf(t).has(unix.CAP_NET_BIND_SERVICE) {
 		return false
 	}
-	return s.tier == Namespace || port == 0 || free(sock, nc)
+	return s.tier == Namespace || port == 0 || free(sock.fd, nc)
 }
 
 // free tries a bind on a socket like the caller's, and gives the address back at
@@ -264,33 +328,6 @@ func portOf(sa unix.Sockaddr) int {
 	return 0
 }
 
-// copySocket duplicates a descriptor of a process into gate.
-func copySocket(pid, fd int) (int, error) {
-	pidfd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		return -1, err
-	}
-	defer unix.Close(pidfd)
-	return unix.PidfdGetfd(pidfd, fd, 0)
-}
-
-// socketType asks the caller's own socket; the copy is closed at once.
-func socketType(pid, fd int) (typ, protocol int) {
-	typ, protocol = SockUnknown, SockUnknown
-	sock, err := copySocket(pid, fd)
-	if err != nil {
-		return
-	}
-	defer unix.Close(sock)
-	if v, err := unix.GetsockoptInt(sock, unix.SOL_SOCKET, unix.SO_TYPE); err == nil {
-		typ = v
-	}
-	if v, err := unix.GetsockoptInt(sock, unix.SOL_SOCKET, unix.SO_PROTOCOL); err == nil {
-		protocol = v
-	}
-	return
-}
-
 // sockaddrs reads one address of a given length.
 func (s *supervisor) sockaddrs(t *task, addr, size uint64) ([][]byte, error) {
 	b := make([]byte, min(uint64(uint32(size)), maxSockaddr))
@@ -319,6 +356,9 @@ func (s *supervisor) messages(t *task, addr, count uint64, size int) ([][]byte, 
 	}
 	var out [][]byte
 	for ; n >= size; n, b = n-size, b[size:] {
+		if err := s.control(t, b); err != nil {
+			return out, err
+		}
 		name, length := binary.NativeEndian.Uint64(b), binary.NativeEndian.Uint32(b[8:])
 		if name == 0 {
 			continue
@@ -330,6 +370,24 @@ func (s *supervisor) messages(t *task, addr, count uint64, size int) ([][]byte, 
 		out = append(out, one...)
 	}
 	return out, nil
+}
+
+// control looks through the control messages of a struct msghdr, in Notify.
+func (s *supervisor) control(t *task, msghdr []byte) error {
+	at := binary.NativeEndian.Uint64(msghdr[offsetOfControl:])
+	size := min(binary.NativeEndian.Uint64(msghdr[offsetOfControlLen:]), maxControl)
+	if s.tier != Notify || at == 0 || size == 0 {
+		return nil
+	}
+	b := make([]byte, size)
+	n, err := readMemory(t.tid, at, b)
+	if err != nil {
+		return err
+	}
+	if detour(b[:n]) {
+		return errDetour
+	}
+	return nil
 }
 
 // flight holds the sockets that gate is connecting. A connect can block for
@@ -360,6 +418,12 @@ func (f *flight) remove(sock int) {
 	defer f.mu.Unlock()
 	delete(f.sockets, sock)
 	_ = unix.Close(sock) // a copy
+}
+
+func (f *flight) ended() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.over
 }
 
 // end makes every connect under way return, and those to come as well.

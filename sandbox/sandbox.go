@@ -8,9 +8,9 @@
 // The parts, in the order a call passes them: syscalls.go (the one table of
 // traced calls), bpf.go (the filter made from it), supervise_linux.go (the
 // notification loop), memory_linux.go and decode.go (arguments), then either
-// network_linux.go (who is to be reached) or files_linux.go, with
-// locate_linux.go (which file a path really names) and predict_linux.go
-// (whether the call can succeed). start_linux.go and init_linux.go are the two
+// network_linux.go, with socket_linux.go and connect_linux.go (who is to be
+// reached), or files_linux.go, with locate_linux.go (which file a path really
+// names) and predict_linux.go (whether the call can succeed). start_linux.go and init_linux.go are the two
 // ends of the set-up.
 package sandbox
 
@@ -182,6 +182,9 @@ type Answer struct {
 	// Redirect, for a connect in Notify, is where the socket is connected to
 	// instead.
 	Redirect netip.AddrPort
+	// Else, if set, replaces the answer where that fails at once. It is run as
+	// Later is.
+	Else func() Answer
 
 	done bool // gate has made the call itself; the caller sees Errno, or success
 }

@@ -300,6 +300,8 @@ func (s *supervisor) handle(n *notification) (Answer, error) {
 		return Answer{Errno: eNosys}, nil
 	case doSocket:
 		return s.socket(c, n, t), nil
+	case doSockopt:
+		return s.sockopt(c, n, t), nil
 	case doConnect, doBind, doSendto, doSendmsg, doSendmmsg:
 		return s.network(c, n, t), nil
 	default:

@@ -31,6 +31,7 @@ const (
 	doSendmsg
 	doSendmmsg
 	doSocket
+	doSockopt
 	doSigaction
 	doExit
 	doIdentity // setuid and relatives: credentials may differ from now on
@@ -100,6 +101,8 @@ const (
 	eAfNoSupport             = 97
 	eAddrNotAvail            = 99
 	eConnRefused             = 111
+	solIP                    = 0
+	solIPv6                  = 41
 )
 
 // btrfsNames make and remove names in the directory that they are called on.
@@ -114,6 +117,9 @@ const writeFlags = oWronly | oRdwr | oCreat | oTrunc
 // nsFlags are the clone and unshare flags after which paths, the network or the
 // reaper of a process may be its own.
 const nsFlags = cloneNewNS | cloneNewNet | cloneNewUser | cloneNewPID
+
+// packetBit is the bit that SOCK_PACKET, and no other type of socket, has.
+const packetBit = 8
 
 // calls is ordered by how often real suites make them: the filter tries them
 // in this order.
@@ -148,6 +154,9 @@ var calls = []call{
 	{name: "connect", amd64: 42, arm64: 203, do: doConnect},
 	{name: "bind", amd64: 49, arm64: 200, do: doBind},
 	{name: "socket", amd64: 41, arm64: 198, do: doSocket, when: otherFamily, test: 0},
+	{name: "socket", amd64: 41, arm64: 198, do: doSocket, when: argAny, test: 1, want: packetBit},
+	{name: "setsockopt", amd64: 54, arm64: 208, do: doSockopt, when: argIsSet, test: 1, want: solIP},
+	{name: "setsockopt", amd64: 54, arm64: 208, do: doSockopt, when: argIsSet, test: 1, want: solIPv6},
 	{name: "clone", amd64: 56, arm64: 220, do: doRoot, when: argAny, test: 0, want: nsFlags},
 	{name: "exit_group", amd64: 231, arm64: 94, do: doExit},
 	{name: "rename", amd64: 82, arm64: none, do: doRename, dirfd: none, path: 0, dirfd2: none, path2: 1, flags: none},
@@ -225,7 +234,6 @@ func families(tier Tier) []uint32 {
 	}
 	return append(both,
 		15, // AF_KEY
-		17, // AF_PACKET
 		29, // AF_CAN
 	)
 }
