@@ -39,6 +39,7 @@ func (r *run) closed() (*sandbox.Closed, error) {
 		}
 	}
 	add(sandbox.Keep, filepath.Dir(r.journal), "")
+	r.holdHome()
 	if err := r.expireGoTests(add); err != nil {
 		return nil, err
 	}
@@ -125,12 +126,18 @@ func (r *run) present(p writeset.Place) (string, error) {
 		return "", nil
 	}
 	var missing []string
-	for dir := p.Dir; !exists(dir); dir = filepath.Dir(dir) {
+	dir := p.Dir
+	for ; !exists(dir); dir = filepath.Dir(dir) {
 		missing = append(missing, dir)
+	}
+	if dir == "/" { // a home that is not there: nobody's
+		return "", nil
 	}
 	for _, dir := range slices.Backward(missing) {
 		err := os.Mkdir(dir, 0o755)
 		switch {
+		case errors.Is(err, fs.ErrExist): // another gate was faster
+			continue
 		case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS), errors.Is(err, unix.ENOTDIR):
 			return "", nil
 		case err != nil:
@@ -157,12 +164,12 @@ func (r *run) expireGoTests(add func(kind sandbox.MountKind, target, source stri
 	}
 	target, own := filepath.Join(caches[0].Dir, "testexpire.txt"), filepath.Join(r.tmp, "testexpire.txt")
 	if !exists(target) {
-		f, err := os.OpenFile(target, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+		f, err := os.OpenFile(target, os.O_CREATE|os.O_WRONLY, 0o644)
 		if errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) {
 			return nil // nor can the suite write results there
 		}
 		if err == nil {
-			err = f.Close()
+			err = errors.Join(ledger.Own(f, caches[0].Dir), f.Close())
 		}
 		if err != nil {
 			return fmt.Errorf("expire Go's test results: %w", err)
@@ -206,11 +213,37 @@ func (r *run) store() (string, error) {
 	return made, errors.Join(err, first)
 }
 
+// holdHome locks the home directory, shared, for as long as this run may use what
+// it or another has made there. Without it nothing that was made is removed.
+func (r *run) holdHome() {
+	home, err := os.Open(lookup(r.cfg.Env)("HOME"))
+	if err != nil {
+		return
+	}
+	r.home = home
+	if unix.Flock(int(home.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil {
+		r.home = nil
+		_ = home.Close() // read-only
+	}
+}
+
+// alone reports whether no other run holds the home directory. It has mounted on
+// what this one made, and a mount goes with the name below it.
+func (r *run) alone() bool {
+	return r.home != nil && unix.Flock(int(r.home.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
+}
+
 // restore removes what was made for the closed file system.
 func (r *run) restore() error {
 	var err error
 	if r.files != nil && r.files.Store != "" {
 		err = r.files.Remove()
+	}
+	if r.home != nil {
+		defer r.home.Close()
+	}
+	if len(r.made) == 0 || !r.alone() {
+		return err
 	}
 	for _, path := range slices.Backward(r.made) {
 		if st, statErr := os.Lstat(path); statErr == nil && st.Mode().IsRegular() && st.Size() > 0 {

@@ -76,6 +76,7 @@ type run struct {
 
 	files            *sandbox.Closed // nil: the tree has the host's file system as it is
 	private, layered []string        // entries of allow_write that are Empty and Layer
+	home             *os.File        // locked, see holdHome
 	made             []string        // what was made for it on the host, and goes again if nobody used it
 
 	listen []sandbox.Listen // sockets of the doors
