@@ -51,6 +51,9 @@ func OpenDoors(ctx context.Context, endpoints []Endpoint, far map[string]string)
 	return doors, nil
 }
 
+// OpenDoor makes one door to a far end, "host:port", of its own.
+func OpenDoor(ctx context.Context, e Endpoint, far string) *Door { return newDoor(ctx, e, far) }
+
 // String lists the doors, for messages.
 func (ds DoorSet) String() string {
 	if len(ds) == 0 {

@@ -35,6 +35,11 @@ type Config struct {
 	Names    *Names           // nil: addresses have no names
 	Doors    DoorSet          // Namespaced only
 
+	// OnDemand opens a door to whatever an attempt in audit names, at the address
+	// that is about to be tried. It may dial, and is called on another goroutine.
+	// An error says that nobody is there. nil: doors open for the ledger alone.
+	OnDemand func(e Endpoint, at netip.AddrPort) error
+
 	// UDPWitness says that sockets which a UDP connect does not open are led to
 	// one that reports their datagrams as packets; the connect alone is then no
 	// attempt, as in Namespaced. Shared only.
@@ -177,6 +182,14 @@ func (r *Recorder) inet(a Attempt, transport Transport) Decision {
 	default:
 		r.addLocal(port{transport: a.Transport, addr: to}, BySyscall, a.Call, a.Actor)
 	}
+	if door == nil && r.onDemand(a.Transport, to, probe) {
+		return Decision{Later: func() Decision {
+			if err := r.config.OnDemand(e, to); err != nil {
+				return Decision{Errno: refused}
+			}
+			return Decision{}
+		}}
+	}
 	if door != nil && transport == TCP {
 		return Decision{Later: func() Decision {
 			if err := door.Ready(); err != nil {
@@ -186,6 +199,15 @@ func (r *Recorder) inet(a Attempt, transport Transport) Decision {
 		}}
 	}
 	return Decision{}
+}
+
+// onDemand says that the way to an address is to be opened now: nobody in the
+// tree holds it, and the rules make it a row.
+func (r *Recorder) onDemand(t Transport, to netip.AddrPort, probe bool) bool {
+	if r.config.OnDemand == nil || !r.config.Audit || to.Port() == 0 {
+		return false
+	}
+	return !to.Addr().IsLoopback() || !r.isBound(port{transport: t, addr: to, probe: probe}) && !r.ephemeral(to.Port())
 }
 
 // inetShared judges an attempt where the kernel would really carry it out.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -79,6 +80,7 @@ type run struct {
 	home             *os.File        // locked, see holdHome
 	made             []string        // what was made for it on the host, and goes again if nobody used it
 
+	demand *demand          // audit alone
 	listen []sandbox.Listen // sockets of the doors
 	doorOf []string         // door that listen[i] belongs to
 
@@ -217,7 +219,7 @@ func (r *run) open(ctx context.Context) error {
 // openBox tries the tiers that are wanted, best first. A lower one than the
 // best is taken only where nobody asked for a tier; why says what was amiss.
 func (r *run) openBox(ctx context.Context) (why, err error) {
-	if r.doors, err = egress.OpenDoors(ctx, egress.Doors(r.allow), r.cfg.Doors); err != nil {
+	if r.doors, err = egress.OpenDoors(ctx, egress.Doors(r.allow), r.ledgerDoors()); err != nil {
 		return nil, err
 	}
 	tiers := []sandbox.Tier{sandbox.Namespace, sandbox.Notify}
@@ -245,6 +247,22 @@ func (r *run) openBox(ctx context.Context) (why, err error) {
 		why = errors.Join(why, err)
 	}
 	return nil, why
+}
+
+// ledgerDoors are the far ends of --door that the ledger has an endpoint for; in
+// audit there may be others, for doors that open on demand.
+func (r *run) ledgerDoors() map[string]string {
+	if r.cfg.Mode != ledger.Audit {
+		return r.cfg.Doors
+	}
+	r.demand = &demand{far: r.cfg.Doors, doors: egress.DoorSet{}, open: map[sandbox.Listen]bool{}}
+	far := map[string]string{}
+	for _, e := range egress.Doors(r.allow) {
+		if to, ok := r.cfg.Doors[e.String()]; ok {
+			far[e.String()] = to
+		}
+	}
+	return far
 }
 
 // listenFor plans a socket for each address of each door. The addresses of a
@@ -311,6 +329,10 @@ func (r *run) handler() (*handler, error) {
 		Names:    r.names, Doors: r.doors,
 	}
 	config.EphemeralLo, config.EphemeralHi = 32768, 60999 // a new network namespace starts with these
+	if r.demand != nil && r.tier == sandbox.Namespace {
+		r.demand.box = r.box
+		config.OnDemand = r.demand.to
+	}
 	if r.tier == sandbox.Notify {
 		config.Mode, config.UDPWitness, config.Own, config.Resolver, config.Doors = egress.Shared, true, nil, nil, nil
 		if lo, hi, err := ephemeralPorts(); err == nil {
@@ -452,10 +474,16 @@ func (r *run) record(ctx context.Context) (*ledger.Record, error) {
 
 	exit, runErr := r.box.Run(ctx, r.h)
 	close(ended)
+	if r.demand != nil {
+		runErr = errors.Join(runErr, r.demand.doors.Close())
+	}
 	minders.Wait()
 	stopMeter()
 	meterErr := <-metered
 	watchErr := w.stop()
+	if r.demand != nil {
+		maps.Copy(r.doors, r.demand.doors) // for what went through; nobody reads them any more
+	}
 	rec.Ended = time.Now()
 	if err := errors.Join(runErr, meterErr, watchErr, ctx.Err()); err != nil {
 		return nil, err

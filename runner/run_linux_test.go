@@ -362,6 +362,44 @@ func TestPostgreSQL(t *testing.T) {
 	}
 }
 
+// In audit a door opens just before the connect goes on, to whatever is named.
+func TestDoorsOnDemand(t *testing.T) {
+	for _, tt := range []struct{ name, network, dial, row string }{
+		{"by name", "tcp", "db.example.com:5432", "db.example.com:5432 by syscall+packet, a door"},
+		{"by address", "tcp", "192.0.2.7:80", "192.0.2.7:80 by syscall+packet, a door"},
+		{"loopback", "tcp", "127.0.0.1:5433", "127.0.0.1:5433 by syscall+packet, a door"},
+		{"IPv6", "tcp", "[2001:db8::7]:80", "[2001:db8::7]:80 by syscall+packet, a door"},
+		{"UDP by name", "udp", "stats.example.com:8125", "stats.example.com:8125/udp by packet, a door"},
+		{"UDP by address", "udp", "192.0.2.7:8125", "192.0.2.7:8125/udp by packet, a door"},
+	} {
+		t.Run(strings.ReplaceAll(tt.name, " ", "_"), func(t *testing.T) {
+			far := server(t, tt.network, "127.0.0.1:0")
+			endpoint := tt.dial
+			if tt.network == "udp" {
+				endpoint += "/udp"
+			}
+			for _, seeding := range []bool{false, true} {
+				r := gate(t, ledger.TierNamespace, repository(t), open(), suite("dial", tt.network, tt.dial), func(c *Config) {
+					c.Mode, c.Doors = ledger.Audit, map[string]string{endpoint: far}
+					if seeding {
+						c.Ledger = nil
+					}
+				})
+				if r.Stdout != "from outside\n" {
+					t.Errorf("got %q", r.Stdout)
+				}
+				wantLines(t, "endpoints", r.netLines(), []string{tt.row})
+			}
+		})
+	}
+	// Where nobody answers, the port is closed, and the tree may bind it.
+	r := gate(t, ledger.TierNamespace, repository(t), open(), suite("dial", "tcp", "127.0.0.1:1"), func(c *Config) { c.Mode = ledger.Audit })
+	if r.Stdout != "no connection\n" {
+		t.Errorf("nobody there: got %q", r.Stdout)
+	}
+	wantLines(t, "endpoints", r.netLines(), []string{"127.0.0.1:1 by syscall"})
+}
+
 // The figure of column 2 against what the processes themselves say.
 func TestCPU(t *testing.T) {
 	for _, tt := range []struct {

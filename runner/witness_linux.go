@@ -48,6 +48,9 @@ func (r *run) watch(ctx context.Context) (*witnesses, error) {
 		r.h.shared.serve(ctx, w)
 		return w, nil
 	}
+	if r.demand != nil {
+		r.demand.run, r.demand.ctx = w, ctx
+	}
 	fail := func(what string, err error) (*witnesses, error) {
 		cancel()
 		return nil, fmt.Errorf("%s: %w", what, err)
