@@ -201,25 +201,23 @@ func (t *task) remember(sure bool) {
 	if k.actor != nil && !sure {
 		return
 	}
-	var comm [64]byte
 	var cmdline [maxCompared]byte
-	n, err := unix.Pread(k.comm, comm[:], 0)
-	m, err2 := unix.Pread(k.cmdline, cmdline[:], 0)
-	if err != nil || err2 != nil {
+	n, err := unix.Pread(k.cmdline, cmdline[:], 0)
+	if err != nil {
 		t.actor = k.actor
 		t.v.known.forget(t.tid)
 		return
 	}
 	cwd, err := t.cwd()
-	if k.actor == nil || err != nil || string(comm[:n]) != k.program || string(cmdline[:m]) != k.argv || cwd != k.cwd {
-		k.program, k.argv, k.cwd, k.actor = string(comm[:n]), string(cmdline[:m]), cwd, t.read()
+	if k.actor == nil || err != nil || string(cmdline[:n]) != k.argv || cwd != k.cwd {
+		k.argv, k.cwd, k.actor = string(cmdline[:n]), cwd, t.read()
 	}
 	t.actor = k.actor
 }
 
-// maxCompared is how much of a command line tells one program from the next.
-// An interpreter that runs another script has the same name, and the same
-// file in /proc/PID/exe.
+// maxCompared is how much of a command line tells one program from the next
+// after an execve. Neither the name nor the file in /proc/PID/exe does: an
+// interpreter that runs another script has the same.
 const maxCompared = 4096
 
 // read walks up the parents to init. An orphan's chain is short: its parents are gone.
@@ -272,12 +270,12 @@ func (t *task) link(name string) string {
 type known map[int]*acquaintance
 
 type acquaintance struct {
-	dir, comm, cmdline int // descriptors of /proc/TID and of files in it
-	program, argv, cwd string
-	actor              *Actor
+	dir, cmdline int // descriptors of /proc/TID and of the file in it
+	argv, cwd    string
+	actor        *Actor
 }
 
-// maxKnown bounds the descriptors: three for each task.
+// maxKnown bounds the descriptors: two for each task.
 const maxKnown = 128
 
 // of opens what is not yet known; nil if the task is gone.
@@ -289,28 +287,23 @@ func (k known) of(tid int) *acquaintance {
 	if err != nil {
 		return nil
 	}
-	comm, err := unix.Openat(dir, "comm", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		_ = unix.Close(dir) // read-only
-		return nil
-	}
 	// Each read of it asks for the memory of that moment (fs/proc/base.c).
 	cmdline, err := unix.Openat(dir, "cmdline", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		_, _ = unix.Close(dir), unix.Close(comm) // read-only
+		_ = unix.Close(dir) // read-only
 		return nil
 	}
 	if len(k) >= maxKnown {
 		k.close()
 	}
-	a := &acquaintance{dir: dir, comm: comm, cmdline: cmdline}
+	a := &acquaintance{dir: dir, cmdline: cmdline}
 	k[tid] = a
 	return a
 }
 
 func (k known) forget(tid int) {
 	if a := k[tid]; a != nil {
-		_, _, _ = unix.Close(a.dir), unix.Close(a.comm), unix.Close(a.cmdline) // read-only
+		_, _ = unix.Close(a.dir), unix.Close(a.cmdline) // read-only
 		delete(k, tid)
 	}
 }
