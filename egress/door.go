@@ -350,11 +350,11 @@ func (d *Door) ServeUDP(conn *net.UDPConn) error {
 				return nil
 			}
 		}
+		d.out.Add(int64(n)) // before, since the answer may be faster than the count
 		if _, err := f.conn.Write(datagram[:n]); err != nil {
+			d.out.Add(int64(-n))
 			d.refused.Add(1)
-			continue
 		}
-		d.out.Add(int64(n))
 	}
 }
 
@@ -388,8 +388,9 @@ func (d *Door) answer(door *net.UDPConn, f *flow, idle func() bool) {
 		n, err := f.conn.Read(datagram)
 		switch {
 		case err == nil:
-			if _, err := door.WriteToUDPAddrPort(datagram[:n], f.client); err == nil {
-				d.in.Add(int64(n))
+			d.in.Add(int64(n))
+			if _, err := door.WriteToUDPAddrPort(datagram[:n], f.client); err != nil {
+				d.in.Add(int64(-n))
 			}
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			if idle() {
