@@ -151,6 +151,25 @@ func goTreeFile(dir string, env []string) string {
 	return filepath.Join(tree, "go.env")
 }
 
+// replays names a build tool in a command that keeps results of its own, out of
+// gate's reach, and how it is told to execute all the same. A command that calls
+// one from a script of its own is not seen through.
+func replays(command []string) (tool, way string) {
+	for _, word := range command {
+		switch base := filepath.Base(word); base {
+		case "bazel", "bazelisk":
+			return base, "test --nocache_test_results --noremote_accept_cached"
+		case "gradle", "gradlew":
+			return base, "--rerun-tasks --no-build-cache"
+		case "nx":
+			return base, "--skip-nx-cache"
+		case "turbo":
+			return base, "--force"
+		}
+	}
+	return "", ""
+}
+
 // goModule tells whether a directory lies in a Go module of the repository.
 func goModule(root, dir string) bool {
 	for {

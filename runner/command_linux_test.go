@@ -114,3 +114,20 @@ func TestNoSuchTier(t *testing.T) {
 		}
 	}
 }
+
+func TestReplays(t *testing.T) {
+	for _, tt := range []struct {
+		command []string
+		want    string
+	}{
+		{[]string{"go", "test", "./..."}, ""},
+		{[]string{"npx", "turbo", "run", "test"}, "turbo"},
+		{[]string{"./gradlew", "check"}, "gradlew"},
+		{[]string{"/opt/bin/bazel", "test", "//..."}, "bazel"},
+		{[]string{"pnpm", "exec", "nx", "test"}, "nx"},
+	} {
+		if got, way := replays(tt.command); got != tt.want || (way == "") != (tt.want == "") {
+			t.Errorf("%q: got %q, %q, want %q", tt.command, got, way, tt.want)
+		}
+	}
+}

@@ -377,6 +377,9 @@ func (r *run) handler() (*handler, error) {
 	if r.envNote != "" {
 		h.findings.add("environment", r.envNote, -1)
 	}
+	if tool, way := replays(r.cfg.Command); tool != "" {
+		h.findings.add("cached-results", tool+" may replay a result and execute nothing, which leaves no rows: "+way, -1)
+	}
 	if r.tier == sandbox.Notify {
 		var err error
 		if h.shared, err = newShared(r, h.packet); err != nil {
