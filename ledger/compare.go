@@ -187,6 +187,9 @@ func (c *comparison) run() {
 	if r.Killed != "" {
 		c.reason("killed", "gate ended the run: "+r.Killed, "")
 	}
+	if f := r.Files; r.Exit != 0 && f != nil && len(f.Private) > 0 {
+		c.note("the run had temporary places of its own (%s): what a step before left there was not to be seen", strings.Join(f.Private, ", "))
+	}
 	c.tier()
 	c.positiveControl()
 	if l.Command != nil && !slices.Equal(l.Command, r.Command) {

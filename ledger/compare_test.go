@@ -473,3 +473,17 @@ func TestSeededBudgetIsNotStale(t *testing.T) {
 		}
 	}
 }
+
+// A suite that looks for what an earlier step left in /tmp fails, and is told.
+func TestFailedInABox(t *testing.T) {
+	l, r := goodLedger(), goodRecord()
+	r.Files = &Files{ReadOnly: true, Private: []string{"/tmp/**"}, Layered: []string{}}
+	if v := Compare(l, r, Options{}); len(v.Notes) != 0 {
+		t.Errorf("it passed: notes %q, want none", v.Notes)
+	}
+	r.Exit = 1
+	v := Compare(l, r, Options{})
+	if len(v.Notes) != 1 || !strings.Contains(v.Notes[0], "/tmp/**") {
+		t.Errorf("it failed: notes %q, want one on /tmp/**", v.Notes)
+	}
+}
