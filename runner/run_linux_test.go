@@ -676,8 +676,8 @@ func TestSurvivor(t *testing.T) {
 
 // TestAsOrdinaryUser runs all of these tests again without privileges.
 func TestAsOrdinaryUser(t *testing.T) {
-	if os.Geteuid() != 0 {
-		return // this is that run
+	if os.Geteuid() != 0 || testing.Short() {
+		return // this is that run, or one that is to be short
 	}
 	nobody, err := user.Lookup("nobody")
 	need.Success(t, "the user nobody", err)

@@ -694,8 +694,8 @@ func foreign(t testing.TB) string {
 
 // TestAsOrdinaryUser runs all of these tests again without privileges.
 func TestAsOrdinaryUser(t *testing.T) {
-	if os.Geteuid() != 0 {
-		return // this is that run
+	if os.Geteuid() != 0 || testing.Short() {
+		return // this is that run, or one that is to be short
 	}
 	args := []string{"-test.skip=^(TestAsOrdinaryUser|TestDocs|TestNumbersAreTheKernels|TestNothingIsForgotten|TestFilter)$", "-test.timeout=5m", "-test.short"}
 	if testing.Verbose() {
