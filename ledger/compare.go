@@ -287,6 +287,9 @@ func (c *comparison) cpu() {
 			row += endedThere
 		}
 		c.drift(Drift{Column: CPUSec, Kind: OverBudget, Row: row})
+		if f := r.Files; f != nil && len(f.Cold) > 0 {
+			c.note("these caches held nothing before the run, which costs CPU time: %s", strings.Join(f.Cold, ", "))
+		}
 	}
 	c.v.Columns = append(c.v.Columns, Column{Name: CPUSec, OK: ok, Seconds: r.CPUSec, Budget: l.CPUBudget})
 }

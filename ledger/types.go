@@ -199,6 +199,7 @@ type Files struct {
 	ReadOnly bool     `json:"read_only"` // outside the repository and allow_write
 	Private  []string `json:"private"`   // entries of allow_write that were empty directories, which are gone
 	Layered  []string `json:"layered"`   // entries of allow_write whose changes were thrown away
+	Cold     []string `json:"cold"`      // caches of allow_write that held nothing before the run
 }
 
 // Folded says that rows under one fold glob were too many to list each.

@@ -41,7 +41,7 @@ func TestReadOnlyOutside(t *testing.T) {
 	if len(r.Outside) != 1 || r.Outside[0].Path != "$HOME/.gitconfig" || r.Outside[0].Allowed != "" || r.Outside[0].Who == nil {
 		t.Errorf("outside: got %+v, want the attempt", r.Outside)
 	}
-	if want := (&ledger.Files{ReadOnly: true, Private: []string{}, Layered: []string{}}); !cmp.Equal(want, r.Files) {
+	if want := (&ledger.Files{ReadOnly: true, Private: []string{}, Layered: []string{}, Cold: []string{}}); !cmp.Equal(want, r.Files) {
 		t.Errorf("files: got %+v, want %+v", r.Files, want)
 	}
 }
@@ -277,6 +277,9 @@ func TestMissingCaches(t *testing.T) {
 		var left []string
 		for _, e := range entries {
 			left = append(left, e.Name())
+		}
+		if !slices.Contains(r.Files.Cold, "$HOME/.npm/**") {
+			t.Errorf("cold: got %q, want the cache that was not there", r.Files.Cold)
 		}
 		if r.Stdout != "made\n" || !slices.Equal(left, want) {
 			t.Errorf("got %q, left %q, want %q", r.Stdout, left, want)

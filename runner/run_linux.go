@@ -75,10 +75,10 @@ type run struct {
 	box   *sandbox.Box
 	tier  sandbox.Tier
 
-	files            *sandbox.Closed // nil: the tree has the host's file system as it is
-	private, layered []string        // entries of allow_write that are Empty and Layer
-	home             *os.File        // locked, see holdHome
-	made             []string        // what was made for it on the host, and goes again if nobody used it
+	files                  *sandbox.Closed // nil: the tree has the host's file system as it is
+	private, layered, cold []string        // entries of allow_write that are Empty, Layer, and caches without anything in them
+	home                   *os.File        // locked, see holdHome
+	made                   []string        // what was made for it on the host, and goes again if nobody used it
 
 	demand *demand          // audit alone
 	listen []sandbox.Listen // sockets of the doors
