@@ -93,8 +93,8 @@ func acceptable(l *Ledger, r *Record) error {
 		return err
 	}
 	refuse := func(msg, hint string) error { return &Error{Op: "accept", Path: "record", Msg: msg, Hint: hint} }
-	if l.Command != nil && !slices.Equal(l.Command, r.Command) {
-		return refuse("it is of another command than the ledger's", "gate run without a command runs the ledger's")
+	if other, pinned := otherCommand(l, r); other != "" {
+		return refuse("it is of another command ("+other+") than the ledger pins: "+pinned, "gate run without a command runs the ledger's")
 	}
 	v := Compare(l, r, Options{CI: true})
 	if len(v.Reasons) > 0 {

@@ -3,6 +3,7 @@ package ledger
 import (
 	"cmp"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -192,12 +193,12 @@ func (c *comparison) run() {
 	}
 	c.tier()
 	c.positiveControl()
-	if l.Command != nil && !slices.Equal(l.Command, r.Command) {
+	if other, pinned := otherCommand(l, r); other != "" {
 		if c.o.CI {
-			c.drift(Drift{Column: Run, Kind: OtherCommand, Row: strings.Join(r.Command, " ")})
+			c.drift(Drift{Column: Run, Kind: OtherCommand, Row: other})
 		} else {
 			c.partial = true
-			c.note("not the ledger's command (%s): judged for extra rows alone", strings.Join(l.Command, " "))
+			c.note("not the ledger's command (%s): judged for extra rows alone", pinned)
 		}
 	}
 	c.part()
@@ -218,6 +219,26 @@ func (c *comparison) base(own *Ledger) {
 	for _, row := range loosened(own, c.o.Base) {
 		c.drift(Drift{Column: Run, Kind: Loosened, Row: row})
 	}
+}
+
+// otherCommand spells the command of a record, if it is not the one that the
+// ledger pins or was not run where the ledger stands, and the one that is.
+func otherCommand(l *Ledger, r *Record) (other, pinned string) {
+	if l.Command == nil {
+		return "", ""
+	}
+	home := r.Dir
+	if f := r.LedgerFile; f != nil && filepath.IsLocal(f.Path) {
+		home = Home(f.Path)
+	}
+	spell := func(command []string, dir string) string { return strings.Join(command, " ") + " in " + dir }
+	switch {
+	case r.Dir != home:
+		return spell(r.Command, r.Dir), spell(l.Command, home)
+	case !slices.Equal(l.Command, r.Command):
+		return strings.Join(r.Command, " "), strings.Join(l.Command, " ")
+	}
+	return "", ""
 }
 
 func (c *comparison) tier() {
@@ -450,7 +471,7 @@ func (c *comparison) stale() {
 		for _, entry := range l.AllowWrite {
 			// A list that says more than the defaults has to repeat them.
 			if !c.writable[entry] && !slices.Contains(writeset.DefaultAllow(), entry) {
-				add("allow_write", entry, "was never needed", false)
+				add("allow_write", entry, "was not needed in this run; a cold one, in a fresh clone, may need it", false)
 			}
 		}
 	}

@@ -130,6 +130,9 @@ func (d *document) syntaxError(err error) error {
 		off, msg = len(d.data), "the file ends in the middle of a value"
 	}
 	hint := ""
+	if off < len(d.data) && bytes.HasPrefix(d.data[off:], []byte("<<<<<<<")) {
+		return d.errorAt(off, "a merge conflict stands here", "gate accept --merge settles it")
+	}
 	if strings.Contains(msg, "looking for beginning of object key") || strings.Contains(msg, "looking for beginning of value") {
 		hint = "JSON has no comments and no comma after the last entry"
 	}

@@ -129,6 +129,11 @@ func (r *run) addNet(rec *ledger.Record, res egress.Result) {
 	if r.tier == sandbox.Namespace {
 		for _, u := range r.doors.Use() {
 			rec.Doors = append(rec.Doors, ledger.DoorUse(u))
+			if u.Refused > 0 && u.Connections == 0 && r.cfg.Mode != ledger.Audit {
+				rec.Findings = append(rec.Findings, ledger.Finding{
+					Kind: "door-closed", Detail: fmt.Sprintf("nobody answered at %s, the far end of the door %s", u.Far, u.Endpoint),
+				})
+			}
 		}
 	}
 }

@@ -16,8 +16,8 @@ import (
 // directory that its ledger speaks for, and returns the first status that is
 // not 0. One that the change does not concern, by its paths, is left out.
 func (a *app) runAll(o *runOptions, command []string) (int, error) {
-	if len(command) > 0 || o.ledger != "" || o.record != "" || o.trace != "" {
-		return 0, hint(errors.New("--all runs what each ledger pins and writes each record beside its ledger"), "leave out the command, --ledger, --record and --trace")
+	if len(command) > 0 || o.ledger != "" || o.record != "" || o.trace != "" || o.json {
+		return 0, hint(errors.New("--all runs what each ledger pins and writes each record beside its ledger"), "leave out the command, --ledger, --record, --trace and --json")
 	}
 	where, err := locate(o.root)
 	if err != nil {
@@ -48,12 +48,19 @@ func (a *app) runAll(o *runOptions, command []string) (int, error) {
 			}
 			continue
 		}
-		if err := a.say("%s:", name); err != nil {
-			return 0, err
+		if !o.quiet {
+			if err := a.say("%s:", name); err != nil {
+				return 0, err
+			}
 		}
 		code, err := a.runContract(c, o, nil)
 		if err != nil {
 			return 0, fmt.Errorf("%s: %w", name, err)
+		}
+		if o.quiet && code != 0 {
+			if err := a.say("that was %s", name); err != nil {
+				return 0, err
+			}
 		}
 		if status == 0 {
 			status = code

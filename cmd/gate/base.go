@@ -75,6 +75,9 @@ func (a *app) base(flag string, where place, ledgerPath string) (*ledger.Base, e
 // a ledger that is not there opens nothing.
 func atRevision(where place, t target, ledgerPath string) (*ledger.Base, error) {
 	commit, err := git(where.root, "rev-parse", "--verify", "--quiet", "--end-of-options", t.ref+"^{commit}")
+	if err != nil { // a branch that only the remote has
+		commit, err = git(where.root, "rev-parse", "--verify", "--quiet", "--end-of-options", "refs/remotes/origin/"+t.ref+"^{commit}")
+	}
 	if err != nil {
 		return nil, hint(fmt.Errorf("the base %s is not in this clone: git rev-parse: %w", t.ref, err), "%s", t.fetch)
 	}

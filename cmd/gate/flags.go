@@ -136,6 +136,9 @@ func choice(p *string, legal ...string) func(string) error {
 
 // orList joins words as prose: "a, b or c".
 func orList(words []string) string {
+	if len(words) == 0 {
+		return "nothing"
+	}
 	if len(words) < 2 {
 		return strings.Join(words, "")
 	}

@@ -95,17 +95,20 @@ func (a *app) initCommand(args []string) (int, error) {
 }
 
 // newLedger is where the ledger goes: --ledger, the place of the one that is
-// there, or the root of the repository.
+// there, or the working directory, in which the command runs.
 func (a *app) newLedger(where place, o *initOptions) (string, error) {
-	path, err := ledger.Find(where.root, o.ledger)
+	path, err := ledger.Find(where.dir, o.ledger)
 	if errors.Is(err, fs.ErrNotExist) {
-		path, err = filepath.Join(where.root, ledgerName), nil
+		path, err = filepath.Join(where.dir, ledgerName), nil
 	}
 	if err == nil {
 		path, err = resolve(path)
 	}
 	if err != nil {
 		return "", fmt.Errorf("find a place for the ledger: %w", err)
+	}
+	if home := ledger.Home(path); within(where.root, home) && home != where.dir {
+		return "", hint(fmt.Errorf("a ledger at %s pins what is run in %s, and this is %s", where.relative(path), home, where.dir), "cd %s", home)
 	}
 	if _, err := os.Lstat(path); err == nil {
 		if !o.force {
@@ -269,10 +272,12 @@ func (a *app) reportSeed(where place, path string, l *ledger.Ledger, folds []led
 	for _, place := range l.AllowWrite {
 		lines = append(lines, "  allow  "+place)
 	}
+	commit := []string{where.relative(path)}
 	if ignored {
 		lines = append(lines, "added the record to .gitignore")
+		commit = append(commit, ".gitignore")
 	}
-	lines = append(lines, "read it, then commit it: git add "+shellJoin([]string{where.relative(path)}))
+	lines = append(lines, "read it, then commit it: git add "+shellJoin(commit))
 	for _, line := range lines {
 		if err := a.say("%s", line); err != nil {
 			return err

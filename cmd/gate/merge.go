@@ -101,8 +101,13 @@ func (a *app) judgeMerged(l *ledger.Ledger, path string) error {
 		return err
 	}
 	verdict := ledger.Compare(l, record, ledger.Options{})
-	if err := a.say("the last record, %s, judged by it:", path); err != nil {
+	if err := a.say("the last record, which is of before the merge: %s", verdict.Status); err != nil {
 		return err
 	}
-	return ledger.Render(a.stderr, &verdict, ledger.RenderOptions{File: path})
+	for _, d := range verdict.Drifts {
+		if err := a.say("  %s %s %s", d.Column, d.Kind, ledger.Printable(d.Row)); err != nil {
+			return err
+		}
+	}
+	return nil
 }

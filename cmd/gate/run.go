@@ -120,11 +120,17 @@ func (a *app) runContract(c contract, o *runOptions, command []string) (int, err
 		return 0, err
 	}
 	cfg.Dir, cfg.Root = c.where.dir, c.where.root
+	if home := ledger.Home(c.files.ledger); len(command) == 0 && within(c.where.root, home) {
+		cfg.Dir = home // what the ledger pins, it pins there
+	}
 	cfg.LedgerPath, cfg.LedgerSum = c.files.ledger, c.sum
 	if err := writable(c.files.record); err != nil {
 		return 0, err
 	}
 	if o.trace != "" {
+		if st, err := os.Stat(filepath.Dir(o.trace)); err != nil || !st.IsDir() {
+			return 0, hint(fmt.Errorf("--trace %s: there is no directory %s", o.trace, filepath.Dir(o.trace)), "mkdir -p %s", filepath.Dir(o.trace))
+		}
 		if err := c.files.spare("--trace", o.trace, c.files.ledger, c.files.record); err != nil {
 			return 0, err
 		}

@@ -34,7 +34,7 @@ func (a *app) whyCommand(args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if len(p.operands) == 0 {
+	if len(p.operands) == 0 || p.operands[0] == "" {
 		return 0, hint(errors.New("no row named"), "gate why ROW, as the verdict spells it")
 	}
 	path := o.record
@@ -53,7 +53,7 @@ func (a *app) whyCommand(args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	found, near := origins(record, p.operands[0])
+	found, near := origins(record, a.asRow(p.operands[0]))
 	if len(found) == 0 {
 		err := fmt.Errorf("%s has no row %s", path, p.operands[0])
 		if len(near) > 0 {
@@ -66,6 +66,15 @@ func (a *app) whyCommand(args []string) (int, error) {
 		f.print(&text, record.Started)
 	}
 	return 0, a.print(text.String())
+}
+
+// asRow undoes what a shell makes of a row outside: $HOME/x becomes /home/me/x.
+func (a *app) asRow(name string) string {
+	home := a.getenv("HOME")
+	if rest, ok := strings.CutPrefix(name, home+"/"); ok && home != "" {
+		return "$HOME/" + rest
+	}
+	return name
 }
 
 // origin is where a row came from.
@@ -91,7 +100,7 @@ func origins(r *ledger.Record, name string) (found []origin, near []string) {
 	for _, n := range r.NetRows {
 		o := origin{row: n.Endpoint, column: "net", count: n.Count, seen: append(slices.Clone(n.Witness), n.Calls...), who: n.Who}
 		if n.Door {
-			o.note = "gate forwarded it"
+			o.note = "the ledger opens a door to it"
 		}
 		look(o, n.Endpoint)
 	}
