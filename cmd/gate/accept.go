@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/org/gate/ledger"
+	"github.com/org/gate/writeset"
 )
 
 // acceptOptions are the flags of gate accept.
@@ -17,6 +19,7 @@ type acceptOptions struct {
 	from, fromPR         string
 	writes               string
 	tighten, merge       bool
+	fold                 []string
 }
 
 func (o *acceptOptions) syntax() syntax {
@@ -26,6 +29,7 @@ func (o *acceptOptions) syntax() syntax {
 			{"writes", "DIGEST", o.setWrites},
 			{"tighten", "", toggle(&o.tighten)},
 			{"merge", "", toggle(&o.merge)},
+			{"fold", "GLOB", func(v string) error { o.fold = append(o.fold, v); return nil }},
 			{"ledger", "FILE", text(&o.ledger)},
 			{"record", "FILE", text(&o.record)},
 			{"from", "FILE|DIR", text(&o.from)},
@@ -71,10 +75,15 @@ func (a *app) acceptCommand(args []string) (int, error) {
 	if o.tighten {
 		change = ledger.Tighten
 	}
-	next, changes, err := change(c.ledger, record)
+	l, folded, err := o.folding(c.ledger)
 	if err != nil {
 		return 0, err
 	}
+	next, changes, err := change(l, record)
+	if err != nil {
+		return 0, err
+	}
+	changes = append(folded, changes...)
 	if len(changes) == 0 {
 		return 0, a.say("nothing to accept: %s says what the run did", name)
 	}
@@ -90,6 +99,26 @@ func (a *app) acceptCommand(args []string) (int, error) {
 		return 0, err
 	}
 	return 0, a.say("accepted; commit it: git add %s", shellJoin([]string{name}))
+}
+
+// folding adds the globs of --fold to a ledger, behind its own.
+func (o *acceptOptions) folding(l *ledger.Ledger) (*ledger.Ledger, []ledger.Change, error) {
+	if o.fold != nil && o.tighten {
+		return nil, nil, errors.New("--fold and --tighten: want one of them")
+	}
+	out := *l
+	out.Fold = slices.Clone(l.Fold)
+	var changes []ledger.Change
+	for _, glob := range o.fold {
+		if _, err := writeset.ParseGlobs([]string{glob}); err != nil {
+			return nil, nil, fmt.Errorf("--fold: %w", err)
+		}
+		if !slices.Contains(out.Fold, glob) {
+			out.Fold = append(out.Fold, glob)
+			changes = append(changes, ledger.Change{Key: "fold", New: glob})
+		}
+	}
+	return &out, changes, nil
 }
 
 // load reads the record of the last run here, or those that were made elsewhere.

@@ -154,13 +154,17 @@ func TestAcceptAsks(t *testing.T) {
 	needsRuns(t)
 	tests := []struct {
 		name, answer string
+		flags        []string
 		status       int
-		accepted     bool
+		accepted     string
 	}{
-		{"yes", "yes\n", 0, true},
-		{"no", "n\n", 121, false},
-		{"nothing", "\n", 121, false},
-		{"end of input", "\x04", 121, false},
+		{"yes", "yes\n", nil, 0, `"new.txt"`},
+		{"yes, folded", "yes\n", []string{"--fold", "new.*"}, 0, `"fold": [
+    "new.*"
+  ]`},
+		{"no", "n\n", nil, 121, ""},
+		{"nothing", "\n", nil, 121, ""},
+		{"end of input", "\x04", nil, 121, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -168,11 +172,11 @@ func TestAcceptAsks(t *testing.T) {
 			if status, err := exitStatus(gate(t, dir, "run", "--", "touch", "new.txt").Run()); err != nil || status != 121 {
 				t.Fatalf("gate run: got status %d (%v), want 121", status, err)
 			}
-			cmd := gate(t, dir, "accept")
+			cmd := gate(t, dir, append([]string{"accept"}, tt.flags...)...)
 			master := onTerminal(t, cmd, 24, 80)
 			var shown bytes.Buffer
 			readUntil(t, master, &shown, "[y/N] ")
-			if !strings.Contains(shown.String(), "new.txt") {
+			if !strings.Contains(shown.String(), "new.") {
 				t.Errorf("got %q, want the difference", shown.String())
 			}
 			if _, err := master.WriteString(tt.answer); err != nil {
@@ -186,8 +190,8 @@ func TestAcceptAsks(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := strings.Contains(string(data), "new.txt"); got != tt.accepted {
-				t.Errorf("accepted = %v, want %v: %s", got, tt.accepted, data)
+			if tt.accepted == "" && strings.Contains(string(data), "new.") || !strings.Contains(string(data), tt.accepted) {
+				t.Errorf("want %q accepted: %s", tt.accepted, data)
 			}
 		})
 	}
