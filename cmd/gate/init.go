@@ -140,15 +140,34 @@ func (a *app) seedRuns(where place, o *initOptions, command []string) ([]*ledger
 		}
 		records = append(records, record)
 	}
-	if o.noClone {
-		return records, nil
+	var record *ledger.Record
+	if !o.noClone {
+		var err error
+		if record, err = a.cloneRun(where, o, command); err != nil {
+			return records, err
+		}
 	}
-	record, err := a.cloneRun(where, o, command)
-	if err != nil || record == nil {
-		return records, err
+	if record == nil && o.runs < fewest {
+		if err := a.say("one more run, in place of the one in a fresh clone: %s", shellJoin(command)); err != nil {
+			return nil, err
+		}
+		var err error
+		if record, err = a.seedRun(where, o, o.runs, command); err == nil {
+			err = knownGood(record)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("one more run: %w; no ledger was written", err)
+		}
+	}
+	if record == nil {
+		return records, nil
 	}
 	return append(records, record), nil
 }
+
+// fewest is how many runs it takes to see that a name is not of every run: what
+// one makes and the next takes away is written by both.
+const fewest = 3
 
 // seedRun is run number i. The pids of each begin elsewhere, so that a name with
 // a pid in it is not taken for one that every run writes.
