@@ -300,11 +300,27 @@ func (p *printer) writesDiffer() bool {
 	return false
 }
 
+// stale lists what was not needed. A warm run needs few of the folds that a cold
+// one does, so those share a line.
 func (p *printer) stale() {
 	unused := false
-	for i, s := range p.v.Stale {
+	var folds, rest []Stale
+	for _, s := range p.v.Stale {
+		if s.Key == "fold" && !s.Broad {
+			folds = append(folds, s)
+		} else {
+			rest = append(rest, s)
+		}
+	}
+	if len(folds) == 1 {
+		rest = append(rest, folds...)
+	} else if len(folds) > 1 {
+		unused = true
+		p.line("%s   %d folds were not hit in this run; a cold one, in a fresh clone, may need them", p.paint(yellow, "stale"), len(folds))
+	}
+	for i, s := range rest {
 		if i == maxShown {
-			p.more(len(p.v.Stale) - maxShown)
+			p.more(len(rest) - maxShown)
 			break
 		}
 		word := "stale"

@@ -45,6 +45,12 @@ func TestRender(t *testing.T) {
 		{"stale", func(l *Ledger, _ *Record, _ *RenderOptions) {
 			l.AllowNet, l.CPUBudget = append(l.AllowNet, "*.example.com:443"), 100
 		}},
+		{"stale-folds", func(l *Ledger, r *Record, _ *RenderOptions) {
+			l.Fold = append(l.Fold, "a/cold-*", "b/cold-*")
+			l.WritePaths, l.Writes = append(l.WritePaths, "a/cold-*", "b/cold-*"), ""
+			r.Fold = l.Fold
+			r.Derive()
+		}},
 		{"drift", func(_ *Ledger, r *Record, _ *RenderOptions) {
 			who := &Who{Chain: []string{"sh", "go", "foo.test"}, PID: 4711, Dir: "internal/foo"}
 			r.NetRows = append(r.NetRows, NetRow{Endpoint: "files.example.com:443", Count: 3, Witness: []string{WitnessSyscall, WitnessPacket}, Who: who})
