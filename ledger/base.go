@@ -13,6 +13,7 @@ import (
 type Base struct {
 	Ref    string  // as it was named: a git revision, or a file
 	Ledger *Ledger // nil: there is none at the base, and nothing is open
+	Other  string  // where that ledger stands, if a patch has put another in its place
 	SHA256 string  // of the file's bytes, hex; "" if there is none
 }
 
@@ -72,6 +73,9 @@ func loosened(l *Ledger, base *Base) []string {
 	}
 	if l.SelfAccept && !b.SelfAccept {
 		rows = append(rows, "self_accept")
+	}
+	if base.Other != "" {
+		rows = append(rows, "another ledger than "+base.Other+", which holds at the base")
 	}
 	if base.Ledger == nil {
 		return rows // a first ledger has its folds and its command from nowhere else

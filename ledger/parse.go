@@ -227,6 +227,9 @@ func checkWrites(d *document, l *Ledger) error {
 // standardPlaces is where a ledger is looked for without --ledger.
 var standardPlaces = [...]string{"capability.ledger.json", "tests/capability.ledger.json", ".github/capability.ledger.json"}
 
+// StandardPlaces is where a ledger stands in a directory that has one.
+func StandardPlaces() []string { return standardPlaces[:] }
+
 // Find gives the path of the ledger: flag if it is not empty, else the one
 // that stands in one of the three standard places below root. Two of them are
 // an error: a patch could otherwise add a second ledger that hides the first.

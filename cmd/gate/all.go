@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -31,18 +32,23 @@ func (a *app) runAll(o *runOptions, command []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	status := 0
+	status, err := a.gone(o, where, names)
+	if err != nil {
+		return 0, err
+	}
 	for _, name := range names {
 		path := filepath.Join(where.root, name)
 		c, err := place{ledger.Home(path), where.root}.contract(path, "")
 		if err != nil {
 			return 0, err
 		}
-		concerned, err := touched(c.ledger.Paths, changed)
-		if err != nil {
-			return 0, fmt.Errorf("%s: paths: %w", name, err)
+		concerned := true
+		if known {
+			if concerned, err = a.concerned(o, c, name, changed); err != nil {
+				return 0, fmt.Errorf("%s: paths: %w", name, err)
+			}
 		}
-		if known && !concerned {
+		if !concerned {
 			if err := a.say("%s: not run, the change touches none of %s", name, strings.Join(c.ledger.Paths, ", ")); err != nil {
 				return 0, err
 			}
@@ -69,6 +75,61 @@ func (a *app) runAll(o *runOptions, command []string) (int, error) {
 	return status, nil
 }
 
+// gone says which ledgers of the base a patch has taken away: nobody would miss
+// the runs that they asked for.
+func (a *app) gone(o *runOptions, where place, names []string) (status int, err error) {
+	ref := a.baseRef(o)
+	if ref == "" {
+		return 0, nil
+	}
+	id, err := commitOf(where, target{ref: ref, fetch: fetch(strings.TrimPrefix(ref, "origin/"))})
+	if err != nil {
+		return 0, err
+	}
+	out, err := git(where.root, "ls-tree", "-r", "-z", "--name-only", id)
+	if err != nil {
+		return 0, fmt.Errorf("list the ledgers at the base: git ls-tree: %w", err)
+	}
+	for name := range bytes.SplitSeq(out, []byte{0}) {
+		if path := string(name); filepath.Base(path) == ledgerName && !slices.Contains(names, path) {
+			status = ledger.ExitDrift
+			if err := a.say("drift: %s is at the base %s, and gone here", path, ref); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return status, nil
+}
+
+// concerned reports whether a change touches what a ledger is for, as it says
+// itself or as its base said.
+func (a *app) concerned(o *runOptions, c contract, name string, changed []string) (bool, error) {
+	base, err := a.base(o.base, c.where, c.files.ledger, true)
+	if err != nil {
+		return false, err
+	}
+	if base == nil || base.Ledger == nil || slices.Contains(changed, name) {
+		return true, nil
+	}
+	now, err := touched(c.ledger.Paths, changed)
+	if err != nil || now {
+		return now, err
+	}
+	return touched(base.Ledger.Paths, changed)
+}
+
+// baseRef is the revision to compare with; "" where there is none, or the base
+// is a file.
+func (a *app) baseRef(o *runOptions) string {
+	if info, err := os.Stat(o.base); err == nil && info.Mode().IsRegular() {
+		return ""
+	}
+	if t, event := targetOf(a.getenv); o.base == "" && event && a.inCI() {
+		return t.ref
+	}
+	return o.base
+}
+
 // ledgers are those of the repository that git does not ignore, sorted.
 func ledgers(where place) ([]string, error) {
 	out, err := git(where.root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", "*"+ledgerName)
@@ -77,7 +138,11 @@ func ledgers(where place) ([]string, error) {
 	}
 	var names []string
 	for name := range bytes.SplitSeq(out, []byte{0}) {
-		if path := string(name); filepath.Base(path) == ledgerName && !slices.Contains(names, path) {
+		path := string(name)
+		if filepath.Base(path) != ledgerName || slices.Contains(names, path) {
+			continue
+		}
+		if _, err := os.Lstat(filepath.Join(where.root, path)); err == nil { // the index may have what the work tree has not
 			names = append(names, path)
 		}
 	}
@@ -91,17 +156,15 @@ func ledgers(where place) ([]string, error) {
 // changed lists the paths that differ from the base; known is false where there
 // is no base to compare with.
 func (a *app) changed(o *runOptions, where place) (paths []string, known bool, err error) {
-	ref := o.base
-	if t, event := targetOf(a.getenv); ref == "" && event && a.inCI() {
-		ref = t.ref
-	}
+	ref := a.baseRef(o)
 	if ref == "" {
 		return nil, false, nil
 	}
-	if _, err := git(where.root, "rev-parse", "--verify", "--quiet", "--end-of-options", ref+"^{commit}"); err != nil {
-		return nil, false, nil // a file; or what base says of it in a moment
+	id, err := commitOf(where, target{ref: ref, fetch: fetch(strings.TrimPrefix(ref, "origin/"))})
+	if err != nil {
+		return nil, false, err
 	}
-	out, err := git(where.root, "diff", "--name-only", "-z", "--no-renames", ref, "--")
+	out, err := git(where.root, "diff", "--name-only", "-z", "--no-renames", id, "--")
 	if err != nil {
 		return nil, false, fmt.Errorf("list what changed since %s: git diff: %w", ref, err)
 	}

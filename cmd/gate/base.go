@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 
 	"github.com/org/gate/ledger"
@@ -49,14 +50,16 @@ func fetch(branch string) string {
 
 // base reads the ledger that decides what this run may open: the one that the
 // flag names, or where CI is set the one of the target of a pull request; nil
-// where neither is.
-func (a *app) base(flag string, where place, ledgerPath string) (*ledger.Base, error) {
+// where neither is. named says that the ledger was not looked for: where it was,
+// the one that would have been found at the base decides, so that a patch cannot
+// put a ledger of its own in its place, nor take it away.
+func (a *app) base(flag string, where place, ledgerPath string, named bool) (*ledger.Base, error) {
 	if flag != "" {
 		if info, err := os.Stat(flag); err == nil && info.Mode().IsRegular() {
 			l, sum, err := ledger.Load(flag)
 			return &ledger.Base{Ref: flag, Ledger: l, SHA256: sum}, err
 		}
-		return atRevision(where, target{ref: flag, fetch: fetch(strings.TrimPrefix(flag, "origin/"))}, ledgerPath)
+		return atRevision(where, target{ref: flag, fetch: fetch(strings.TrimPrefix(flag, "origin/"))}, ledgerPath, named)
 	}
 	if !a.inCI() {
 		return nil, nil
@@ -68,21 +71,26 @@ func (a *app) base(flag string, where place, ledgerPath string) (*ledger.Base, e
 	case t.ref == "":
 		return nil, hint(errors.New("this is a run for a pull request, and its target branch is not told: a patch would decide about its own ledger"), "--base REF")
 	}
-	return atRevision(where, t, ledgerPath)
+	return atRevision(where, t, ledgerPath, named)
 }
 
 // atRevision reads a ledger from git. A revision that is not there is an error;
 // a ledger that is not there opens nothing.
-func atRevision(where place, t target, ledgerPath string) (*ledger.Base, error) {
-	commit, err := git(where.root, "rev-parse", "--verify", "--quiet", "--end-of-options", t.ref+"^{commit}")
-	if err != nil { // a branch that only the remote has
-		commit, err = git(where.root, "rev-parse", "--verify", "--quiet", "--end-of-options", "refs/remotes/origin/"+t.ref+"^{commit}")
-	}
+func atRevision(where place, t target, ledgerPath string, named bool) (*ledger.Base, error) {
+	id, err := commitOf(where, t)
 	if err != nil {
-		return nil, hint(fmt.Errorf("the base %s is not in this clone: git rev-parse: %w", t.ref, err), "%s", t.fetch)
+		return nil, err
 	}
-	id := strings.TrimSpace(string(commit))
-	name := where.relative(ledgerPath)
+	name, other := where.relative(ledgerPath), ""
+	if !named {
+		held, err := holding(where, id)
+		if err != nil {
+			return nil, err
+		}
+		if held != "" && held != name {
+			name, other = held, held
+		}
+	}
 	found, err := git(where.root, "ls-tree", "-z", id, "--", name)
 	if err != nil {
 		return nil, fmt.Errorf("look for %s at the base %s: git ls-tree: %w", name, t.ref, err)
@@ -101,7 +109,43 @@ func atRevision(where place, t target, ledgerPath string) (*ledger.Base, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &ledger.Base{Ref: t.ref, Ledger: l, SHA256: sum}, nil
+	return &ledger.Base{Ref: t.ref, Ledger: l, SHA256: sum, Other: other}, nil
+}
+
+// holding is the ledger that would be found from the working directory at a
+// commit: ledger.Nearest, in git. "" if there is none.
+func holding(where place, id string) (string, error) {
+	for dir := where.dir; ; dir = filepath.Dir(dir) {
+		var places []string
+		for _, p := range ledger.StandardPlaces() {
+			places = append(places, where.relative(filepath.Join(dir, p)))
+		}
+		out, err := git(where.root, append([]string{"ls-tree", "-z", "--name-only", id, "--"}, places...)...)
+		if err != nil {
+			return "", fmt.Errorf("look for a ledger at the base: git ls-tree: %w", err)
+		}
+		switch names := strings.FieldsFunc(string(out), func(c rune) bool { return c == 0 }); {
+		case len(names) == 1:
+			return names[0], nil
+		case len(names) > 1:
+			return "", fmt.Errorf("at the base there are %s, wanted one", strings.Join(names, " and "))
+		}
+		if dir == where.root || dir == filepath.Dir(dir) {
+			return "", nil
+		}
+	}
+}
+
+// commitOf finds a revision in this clone.
+func commitOf(where place, t target) (id string, err error) {
+	commit, err := git(where.root, "rev-parse", "--verify", "--quiet", "--end-of-options", t.ref+"^{commit}")
+	if err != nil { // a branch that only the remote has
+		commit, err = git(where.root, "rev-parse", "--verify", "--quiet", "--end-of-options", "refs/remotes/origin/"+t.ref+"^{commit}")
+	}
+	if err != nil {
+		return "", hint(fmt.Errorf("the base %s is not in this clone: git rev-parse: %w", t.ref, err), "%s", t.fetch)
+	}
+	return strings.TrimSpace(string(commit)), nil
 }
 
 // git runs git in a directory and returns what it printed. What it said on

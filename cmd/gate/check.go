@@ -57,7 +57,7 @@ func (a *app) checkCommand(args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	base, err := a.base(o.base, where, path)
+	base, err := a.base(o.base, where, path, o.ledger != "")
 	if err != nil {
 		return 0, err
 	}

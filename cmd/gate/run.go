@@ -111,7 +111,7 @@ func (a *app) runCommand(args []string) (int, error) {
 
 // runContract runs a command, or the ledger's, and judges it.
 func (a *app) runContract(c contract, o *runOptions, command []string) (int, error) {
-	base, err := a.base(o.base, c.where, c.files.ledger)
+	base, err := a.base(o.base, c.where, c.files.ledger, o.ledger != "" || o.all)
 	if err != nil {
 		return 0, err
 	}
