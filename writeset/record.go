@@ -143,6 +143,11 @@ func (r *Recorder) Record(e Event) {
 		return // two names of one file: rename(2) does nothing
 	}
 	r.share(&e)
+	if r.carries(e.Path) && e.Op == Rename || e.Op == Exchange && (r.carries(e.Path) || r.carries(e.To)) {
+		// From here on its paths are others, so that none of them can be told to be
+		// the repository's. The move itself is a row.
+		r.book(&r.root.own, &e)
+	}
 	switch e.Op {
 	case Create:
 		r.touch(e.Path, e.Before, made, &e)
@@ -160,6 +165,16 @@ func (r *Recorder) Record(e Event) {
 	case Exchange:
 		r.exchange(&e)
 	}
+}
+
+// carries reports whether the repository lies below a directory, or a part of it
+// that lies elsewhere does.
+func (r *Recorder) carries(dir string) bool {
+	above := func(path string) bool {
+		rest, ok := below(dir, path)
+		return ok && rest != ""
+	}
+	return above(r.cfg.Root) || slices.ContainsFunc(r.aliases, func(a alias) bool { return above(a.dir) })
 }
 
 // touch books an event on one path, inside or outside. It returns the node of

@@ -240,3 +240,28 @@ func TestLive(t *testing.T) {
 	}
 	<-done
 }
+
+// A directory above the repository is renamed: what is written below has another
+// path then, and comes back under the old one unseen.
+func TestRepositoryIsMoved(t *testing.T) {
+	dir := State{Exists: true, Dir: true}
+	for _, tt := range []struct {
+		name string
+		e    Event
+		want []string
+	}{
+		{"above it", Event{Op: Rename, Call: "rename", Path: "/a", To: "/z", Before: dir}, []string{". x1 s"}},
+		{"its parent", Event{Op: Rename, Call: "rename", Path: "/a/b", To: "/a/z", Before: dir}, []string{". x1 s"}},
+		{"exchanged", Event{Op: Exchange, Call: "renameat2", Path: "/y", To: "/a/b", Before: dir, ToBefore: dir}, []string{". x1 s"}},
+		{"the git directory of a worktree", Event{Op: Rename, Call: "rename", Path: "/g", To: "/h", Before: dir}, []string{". x1 s"}},
+		{"beside it", Event{Op: Rename, Call: "rename", Path: "/a/bb", To: "/a/z", Before: dir}, []string{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := New(Config{Root: "/a/b/repo", Aliases: map[string]string{"/g/.git": ".git"}, Allow: []Place{{Entry: "/a/**", Dir: "/a", Pattern: "**"}}})
+			r.Record(tt.e)
+			if diff := cmp.Diff(tt.want, brief(r.Finish(nil, nil).Rows)); diff != "" {
+				t.Errorf("rows (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
