@@ -163,10 +163,8 @@ func (r *run) present(p writeset.Place) (string, error) {
 			return "", fmt.Errorf("make %s, for %s: %w", dir, p.Entry, err)
 		}
 		r.made = append(r.made, dir)
-		if u := sudoUser(r.cfg.Env); u != nil {
-			if err := os.Chown(dir, int(u.UID), int(u.GID)); err != nil {
-				return "", fmt.Errorf("hand %s to the suite's user: %w", dir, err)
-			}
+		if err := r.handOver(dir); err != nil {
+			return "", err
 		}
 	}
 	return p.Dir, nil
@@ -199,10 +197,8 @@ func (r *run) expireGoTests(add func(kind sandbox.MountKind, target, source stri
 	if err := os.WriteFile(own, []byte(now), 0o666); err != nil {
 		return fmt.Errorf("expire Go's test results: %w", err)
 	}
-	if u := sudoUser(r.cfg.Env); u != nil {
-		if err := os.Chown(own, int(u.UID), int(u.GID)); err != nil {
-			return fmt.Errorf("expire Go's test results: %w", err)
-		}
+	if err := r.handOver(own); err != nil {
+		return err
 	}
 	add(sandbox.Instead, target, own)
 	return nil
@@ -256,7 +252,7 @@ func (r *run) alone() bool {
 func (r *run) restore() error {
 	var err error
 	if r.files != nil && r.files.Store != "" {
-		err = r.files.Remove()
+		err = sandbox.RemoveAll(r.files.Store)
 	}
 	if r.home != nil {
 		defer r.home.Close()

@@ -90,5 +90,5 @@ func sweepOne(dir string) bool {
 		unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil {
 		return false
 	}
-	return (&sandbox.Closed{Store: dir}).Remove() == nil
+	return sandbox.RemoveAll(dir) == nil
 }

@@ -124,10 +124,8 @@ func newRun(cfg Config) (*run, error) {
 		return nil, err
 	}
 	r.locks = append(r.locks, lock)
-	if u := sudoUser(cfg.Env); u != nil {
-		if err := os.Chown(r.tmp, int(u.UID), int(u.GID)); err != nil {
-			return nil, errors.Join(fmt.Errorf("hand gate's own directory to the suite's user: %w", err), r.close())
-		}
+	if err := r.handOver(r.tmp); err != nil {
+		return nil, errors.Join(err, r.close())
 	}
 	// In a directory of its own, which is the one of gate's that stays writable.
 	r.journal = filepath.Join(r.tmp, "journal", "egress.jsonl")
@@ -176,10 +174,17 @@ func (r *run) journalDir() error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return fmt.Errorf("make a directory for the in-process journal: %w", err)
 	}
-	if u := sudoUser(r.cfg.Env); u != nil {
-		if err := os.Chown(dir, int(u.UID), int(u.GID)); err != nil {
-			return fmt.Errorf("hand the in-process journal to the suite's user: %w", err)
-		}
+	return r.handOver(dir)
+}
+
+// handOver gives what gate has made to the suite's user, if that is another.
+func (r *run) handOver(path string) error {
+	u := sudoUser(r.cfg.Env)
+	if u == nil {
+		return nil
+	}
+	if err := os.Chown(path, int(u.UID), int(u.GID)); err != nil {
+		return fmt.Errorf("hand %s to the suite's user: %w", path, err)
 	}
 	return nil
 }

@@ -193,19 +193,3 @@ func (m *Mount) standIn(empty map[string]string) error {
 	}
 	return nil
 }
-
-// Remove deletes the store, once the box is closed. Overlayfs and suites leave
-// directories in it that their owner may not enter.
-func (c *Closed) Remove() error {
-	err := os.RemoveAll(c.Store)
-	if !errors.Is(err, os.ErrPermission) {
-		return err
-	}
-	open := func(path string, d os.DirEntry, err error) error {
-		if d != nil && d.IsDir() && err == nil {
-			return os.Chmod(path, 0o700)
-		}
-		return err
-	}
-	return errors.Join(filepath.WalkDir(c.Store, open), os.RemoveAll(c.Store))
-}

@@ -46,7 +46,7 @@ func closedScene(t *testing.T, script string) (out outcome, outside map[string]s
 		},
 	}
 	out = scene{tier: Namespace, dir: at("tmp/repo"), argv: []string{"/bin/sh", "-c", script, at("")}, closed: closed}.run(t)
-	if err := closed.Remove(); err != nil {
+	if err := RemoveAll(closed.Store); err != nil {
 		t.Errorf("remove the store: %v", err)
 	}
 	if _, err := os.Lstat(closed.Store); !os.IsNotExist(err) {

@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/org/gate/sandbox"
 )
 
 // freshClone is a clone of the commit that is checked out, as CI would have
@@ -58,12 +60,4 @@ func (c *freshClone) fill(where place, root string) error {
 }
 
 // remove deletes the clone, also what the suite made read-only in it.
-func (c *freshClone) remove() error {
-	err := filepath.WalkDir(c.parent, func(path string, d os.DirEntry, err error) error {
-		if err == nil && d.IsDir() {
-			err = os.Chmod(path, 0o700)
-		}
-		return err
-	})
-	return errors.Join(err, os.RemoveAll(c.parent))
-}
+func (c *freshClone) remove() error { return sandbox.RemoveAll(c.parent) }
