@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"strconv"
@@ -62,6 +63,17 @@ func (d *demand) to(e egress.Endpoint, at netip.AddrPort) error {
 	}
 	d.open[l] = true
 	return nil
+}
+
+// used are the doors that somebody came to. Address-selection probes, which send
+// nothing, open some as well.
+func (d *demand) used() egress.DoorSet {
+	doors := maps.Clone(d.doors)
+	maps.DeleteFunc(doors, func(_ string, door *egress.Door) bool {
+		u := door.Use()
+		return u.Connections == 0 && u.Refused == 0
+	})
+	return doors
 }
 
 // door is the one of an endpoint, made at the first attempt.

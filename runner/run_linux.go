@@ -490,7 +490,7 @@ func (r *run) record(ctx context.Context) (*ledger.Record, error) {
 	meterErr := <-metered
 	watchErr := w.stop()
 	if r.demand != nil {
-		maps.Copy(r.doors, r.demand.doors) // for what went through; nobody reads them any more
+		maps.Copy(r.doors, r.demand.used()) // nobody reads them any more
 	}
 	rec.Ended = time.Now()
 	if err := errors.Join(runErr, meterErr, watchErr, ctx.Err()); err != nil {

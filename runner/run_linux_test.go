@@ -389,6 +389,9 @@ func TestDoorsOnDemand(t *testing.T) {
 					t.Errorf("got %q", r.Stdout)
 				}
 				wantLines(t, "endpoints", r.netLines(), []string{tt.row})
+				if len(r.Doors) != 1 || r.Doors[0].Connections != 1 {
+					t.Errorf("doors: got %+v, want the one, used once", r.Doors)
+				}
 			}
 		})
 	}
