@@ -357,6 +357,18 @@ func TestPostgreSQL(t *testing.T) {
 					t.Errorf("got %q, exit %d", r.Stdout, r.Exit)
 				}
 				wantLines(t, "endpoints", r.Net, []string{door})
+				// In audit nothing has to be in the ledger.
+				r = gate(t, tier, repository(t), &ledger.Ledger{}, argv, func(c *Config) {
+					c.Mode, c.Doors = ledger.Audit, map[string]string{door: addr}
+				})
+				if r.Stdout != "42\n" || r.Exit != 0 {
+					t.Errorf("audit: got %q, exit %d", r.Stdout, r.Exit)
+				}
+				want := []string{door}
+				if tier == ledger.TierNotify && tt.name == "name" {
+					want = append(want, door+"/udp") // to sort addresses; nobody would see what it sends
+				}
+				wantLines(t, "endpoints in audit", r.Net, want)
 			})
 		})
 	}
