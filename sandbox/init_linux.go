@@ -365,6 +365,7 @@ func (r *reaper) clear() ([]Survivor, error) {
 	if done, err := reapFor(graceQuiet); done || err != nil {
 		return nil, err
 	}
+	r.freeze() // or a process that forks and ends faster than it is listed has no name
 	list := r.list()
 	r.all(unix.SIGTERM)
 	r.all(unix.SIGCONT)
@@ -435,6 +436,15 @@ const (
 	maxSurvivors    = 20
 	maxSurvivorSize = 400
 )
+
+// freeze stops every process of the tree.
+func (r *reaper) freeze() {
+	if r.pidns {
+		_ = unix.Kill(-1, unix.SIGSTOP) // ESRCH: nobody is left
+		return
+	}
+	r.halt()
+}
 
 // list names the processes of the tree.
 func (r *reaper) list() []Survivor {
