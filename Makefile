@@ -2,14 +2,22 @@
 
 GO       ?= go
 FUZZTIME ?= 10s
+TARGETS  ?= linux/amd64 linux/arm64 darwin/arm64
 
 # git refuses a clone that another user owns, and `go build` with it.
 VCS := $(shell git status --porcelain >/dev/null 2>&1 || echo -buildvcs=false)
 
-.PHONY: build test race lint fuzz bench check
+.PHONY: build cross test race lint fuzz bench check
 
 build:
 	CGO_ENABLED=0 $(GO) build $(VCS) -trimpath -o gate ./cmd/gate
+
+# Each system that gate is built for; the tests of each are vetted by `make lint`.
+cross:
+	@set -e; for target in $(TARGETS); do \
+		echo "go build ./... for $$target"; \
+		GOOS=$${target%/*} GOARCH=$${target#*/} CGO_ENABLED=0 $(GO) build $(VCS) ./...; \
+	done
 
 test:
 	$(GO) test -timeout 30m ./...
@@ -23,6 +31,10 @@ lint:
 	@unformatted=$$("$$($(GO) env GOROOT)/bin/gofmt" -l .) && if [ -n "$$unformatted" ]; then \
 		echo "not formatted by gofmt:" $$unformatted >&2; exit 1; fi
 	$(GO) vet ./...
+	@set -e; for target in $(TARGETS); do \
+		echo "go vet ./... for $$target"; \
+		GOOS=$${target%/*} GOARCH=$${target#*/} CGO_ENABLED=0 $(GO) vet ./...; \
+	done
 	$(GO) tool staticcheck ./...
 
 # Every fuzz target of every package, FUZZTIME each.

@@ -163,29 +163,6 @@ func cmpErr(a, b error) error {
 	return b
 }
 
-// brief spells rows as "path xCOUNT witness [fold] [flag]". The witness is s for
-// the syscall, w for the snapshot.
-func brief(rows []Row) []string {
-	list := make([]string, 0, len(rows))
-	for _, r := range rows {
-		s := fmt.Sprintf("%s x%d ", r.Path, r.Count)
-		if r.Syscall {
-			s += "s"
-		}
-		if r.Snapshot {
-			s += "w"
-		}
-		if r.Fold != "" {
-			s += " in " + r.Fold
-		}
-		if r.Flag != "" {
-			s += " !"
-		}
-		list = append(list, s)
-	}
-	return list
-}
-
 func paths(rows []Row) []string {
 	list := make([]string, 0, len(rows))
 	for _, r := range rows {

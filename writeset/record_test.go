@@ -8,6 +8,29 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// brief spells rows as "path xCOUNT witness [fold] [flag]". The witness is s for
+// the syscall, w for the snapshot.
+func brief(rows []Row) []string {
+	list := make([]string, 0, len(rows))
+	for _, r := range rows {
+		s := fmt.Sprintf("%s x%d ", r.Path, r.Count)
+		if r.Syscall {
+			s += "s"
+		}
+		if r.Snapshot {
+			s += "w"
+		}
+		if r.Fold != "" {
+			s += " in " + r.Fold
+		}
+		if r.Flag != "" {
+			s += " !"
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
 func sorted(rows []string) []string {
 	rows = slices.Clone(rows)
 	slices.Sort(rows)
