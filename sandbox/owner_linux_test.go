@@ -135,9 +135,15 @@ func actThread(args []string) error {
 	return <-failed
 }
 
+// An initialiser runs on the process's first thread, and main then stays there.
+func init() {
+	if slices.Contains(os.Args, "orphan-thread") {
+		runtime.LockOSThread()
+	}
+}
+
 // actOrphanThread does another action when the process's first thread has ended.
 func actOrphanThread(args []string) error {
-	runtime.LockOSThread()
 	if unix.Gettid() != os.Getpid() {
 		return errors.New("main does not run on the first thread")
 	}
