@@ -52,6 +52,10 @@ var importTable = []row{
 		why:     "a leaf that knows no column and no ledger: it declares the sinks that it feeds, so what traps calls can be audited alone",
 	},
 	{
+		pkg: "transcript",
+		why: "a leaf: what a suite says of itself is kept apart from what was seen of it",
+	},
+	{
 		pkg:     "ledger",
 		own:     []string{"egress", "rusage", "writeset"},
 		foreign: []string{"github.com/google/renameio/v2"},
@@ -59,7 +63,7 @@ var importTable = []row{
 	},
 	{
 		pkg:     "runner",
-		own:     []string{"sandbox", "egress", "rusage", "writeset", "ledger"},
+		own:     []string{"sandbox", "egress", "rusage", "writeset", "transcript", "ledger"},
 		foreign: []string{"golang.org/x/sys/unix"},
 		why:     "the one place where the sandbox and the columns meet",
 	},

@@ -11,7 +11,7 @@ import (
 
 // Change is one thing that Accept or Tighten alters in a ledger.
 type Change struct {
-	Key    string `json:"key"`           // "allow_net", "cpu_budget", "writes", "write_paths", "allow_write", "fold"
+	Key    string `json:"key"`           // "allow_net", "cpu_budget", "writes", "write_paths", "allow_write", "fold", "min_tests"
 	Old    string `json:"old,omitempty"` // what goes
 	New    string `json:"new,omitempty"` // what comes
 	Detail string `json:"detail,omitempty"`
@@ -43,6 +43,9 @@ func Accept(l *Ledger, r *Record) (*Ledger, []Change, error) {
 	slices.Sort(n.AllowNet)
 	if r.CPUSec > l.CPUBudget {
 		n.setBudget(r, &changes)
+	}
+	if r.Part == "" && r.Tests != nil && r.Tests.Passed < l.MinTests {
+		n.setMinTests(r, &changes)
 	}
 	for _, entry := range allowOutside(n, r) {
 		changes = append(changes, Change{Key: "allow_write", New: entry})
@@ -80,6 +83,9 @@ func Tighten(l *Ledger, r *Record) (*Ledger, []Change, error) {
 		}
 		*list = slices.DeleteFunc(*list, func(entry string) bool { return entry == s.Entry })
 		changes = append(changes, Change{Key: s.Key, Old: s.Entry, Detail: s.Detail})
+	}
+	if r.Part == "" && l.MinTests > 0 && r.Tests.Passed > l.MinTests {
+		n.setMinTests(r, &changes)
 	}
 	if err := acceptWrites(n, l, r, &changes); err != nil {
 		return nil, nil, err
@@ -157,6 +163,25 @@ func (l *Ledger) setBudget(r *Record, changes *[]Change) {
 		Key: "cpu_budget", Old: formatSeconds(old), New: formatSeconds(l.CPUBudget),
 		Detail: fmt.Sprintf("the run used %.2f s", r.CPUSec),
 	})
+}
+
+// setMinTests asks for the tests that passed. None at all is no number to ask
+// for, and the key goes.
+func (l *Ledger) setMinTests(r *Record, changes *[]Change) {
+	old := l.MinTests
+	l.MinTests = r.Tests.Passed
+	*changes = append(*changes, Change{
+		Key: "min_tests", Old: optional(old), New: optional(l.MinTests),
+		Detail: fmt.Sprintf("%d failed, %d were skipped", r.Tests.Failed, r.Tests.Skipped),
+	})
+}
+
+// optional spells a number of which none is no entry.
+func optional(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatInt(n, 10)
 }
 
 func formatSeconds(s float64) string { return strconv.FormatFloat(s, 'f', -1, 64) }

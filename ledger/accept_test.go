@@ -47,6 +47,9 @@ func TestAccept(t *testing.T) {
 			l.WritePaths, l.HasPaths, l.Writes = nil, false, emptyDigest
 		}, []string{"writes -" + emptyDigest + " +" + goodRecord().Writes}},
 		{"a budget", func(_ *Ledger, r *Record) { r.CPUSec = 10.5 }, []string{"cpu_budget -10 +26"}},
+		{"fewer tests", func(l *Ledger, r *Record) { l.MinTests, r.Tests = 20, &Tests{Passed: 12, Skipped: 8} }, []string{"min_tests -20 +12"}},
+		{"no tests", func(l *Ledger, r *Record) { l.MinTests, r.Tests = 20, &Tests{} }, []string{"min_tests -20"}},
+		{"more tests", func(l *Ledger, r *Record) { l.MinTests, r.Tests = 20, &Tests{Passed: 21} }, nil},
 		{"a place outside", func(l *Ledger, r *Record) {
 			r.Outside = append(r.Outside, OutsideRow{Path: "$HOME/.gitconfig"}, OutsideRow{Path: `"/srv/[$x]*\t"`}, OutsideRow{Path: "/opt"})
 		}, []string{"allow_write +$HOME/.gitconfig", `allow_write +/srv/\[?x]\*?`, "allow_write +/opt"}},
@@ -137,6 +140,10 @@ func TestTighten(t *testing.T) {
 	v := Compare(n, r, Options{})
 	if v.Status != Match || len(v.Stale) > 0 {
 		t.Errorf("got %s, stale %v", v.Status, v.Stale)
+	}
+	n.MinTests, r.Tests = 20, &Tests{Passed: 21}
+	if _, got, err = Tighten(n, r); err != nil || !slices.Equal(changes(got), []string{"min_tests -20 +21"}) {
+		t.Errorf("got %v, %v, want more tests asked for", changes(got), err)
 	}
 	addNet(r, "b.example.org:1")
 	if _, _, err := Tighten(l, r); err == nil || Hint(err) != "gate accept" {

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -37,6 +38,7 @@ func Under(l *Ledger, base *Base) *Ledger {
 	}
 	out.Prove = l.Prove || b.Prove
 	out.SelfAccept = l.SelfAccept && b.SelfAccept
+	out.MinTests = max(l.MinTests, b.MinTests)
 	return &out
 }
 
@@ -73,6 +75,9 @@ func loosened(l *Ledger, base *Base) []string {
 	}
 	if l.SelfAccept && !b.SelfAccept {
 		rows = append(rows, "self_accept")
+	}
+	if l.MinTests < b.MinTests {
+		rows = append(rows, fmt.Sprintf("min_tests %d, at the base %d", l.MinTests, b.MinTests))
 	}
 	if base.Other != "" {
 		rows = append(rows, "another ledger than "+base.Other+", which holds at the base")

@@ -25,6 +25,9 @@ func TestBase(t *testing.T) {
 		{"evidence left out", nil, func(l *Ledger) { l.Evidence = TierNamespace }, []string{"evidence notify, at the base namespace"}},
 		{"weak evidence", func(l *Ledger) { l.Evidence = TierWeak }, nil, []string{"evidence weak, at the base notify"}},
 		{"self_accept", func(l *Ledger) { l.SelfAccept = true }, nil, []string{"self_accept"}},
+		{"fewer tests", func(l *Ledger) { l.MinTests = 3 }, func(l *Ledger) { l.MinTests = 20 }, []string{"min_tests 3, at the base 20"}},
+		{"tests left out", nil, func(l *Ledger) { l.MinTests = 20 }, []string{"min_tests 0, at the base 20"}},
+		{"more tests", func(l *Ledger) { l.MinTests = 21 }, func(l *Ledger) { l.MinTests = 20 }, nil},
 		{"a fold", func(l *Ledger) { l.Fold = []string{"**"} }, nil, []string{"fold + **"}},
 		{"a place", func(l *Ledger) { l.HasAllowWrite, l.AllowWrite = true, []string{"$HOME/**"} }, nil, []string{"allow_write + $HOME/**"}},
 		{"the places left out", nil, func(l *Ledger) {

@@ -26,6 +26,8 @@ func causes() []cause {
 			"reject the patch"},
 		{Run, []string{Loosened}, nil, "the patch loosens the contract that it is judged by; it got nothing by it in this run",
 			"have an owner of the ledger read this entry; it holds once it is at the base"},
+		{Run, []string{FewerTests}, nil, "tests were taken out, muted or skipped, or their output is not printed any more",
+			"find the tests that are gone; gate accept lowers min_tests to what passed"},
 		{CPUSec, []string{OverBudget}, []string{endedThere}, "an unbounded loop",
 			"a failure, not flakiness: do not run it again, find the loop"},
 		{CPUSec, []string{OverBudget}, nil, "a retry loop or accidental quadratic work; a cold build cache costs as much",

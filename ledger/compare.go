@@ -40,6 +40,7 @@ const (
 	DigestOnly   = "digest"        // the digest differs and the ledger lists no rows to tell which
 	OverBudget   = "over-budget"   // more CPU than cpu_budget
 	OtherCommand = "other-command" // in CI: not the ledger's command
+	FewerTests   = "fewer-tests"   // fewer tests passed than min_tests wants
 	LedgerEdited = "ledger-edited" // the tree tried to change, remove or recreate its ledger
 	Loosened     = "loosened"      // the ledger opens or hides what its base does not
 )
@@ -58,7 +59,7 @@ type Drift struct {
 
 // Reason is why a verdict cannot be a match whatever the rows are.
 type Reason struct {
-	Kind   string `json:"kind"` // "gap", "interrupted", "killed", "evidence", "positive-control", "version", "record", "ledger", "part", "folded"
+	Kind   string `json:"kind"` // "gap", "interrupted", "killed", "evidence", "positive-control", "version", "record", "ledger", "part", "folded", "tests"
 	Detail string `json:"detail"`
 	Do     string `json:"do,omitempty"`
 }
@@ -202,6 +203,7 @@ func (c *comparison) run() {
 		}
 	}
 	c.part()
+	c.tests()
 	if r.LedgerFile != nil && r.LedgerFile.Changed {
 		c.drift(Drift{Column: Run, Kind: LedgerEdited, Row: r.LedgerFile.Path})
 	}
@@ -277,6 +279,20 @@ func (c *comparison) part() {
 	}
 }
 
+// tests checks that no fewer tests passed than the ledger wants. A whole run
+// alone can tell.
+func (c *comparison) tests() {
+	wanted := c.l.MinTests
+	switch t := c.r.Tests; {
+	case wanted <= 0 || c.partial:
+	case t == nil:
+		c.reason("tests", fmt.Sprintf("the ledger wants min_tests %d, and the output tells of no tests", wanted),
+			"have the runner print its tests or their number (go test -v or -json, pytest, TAP, Jest, ...); docs/ledger.md lists what is understood")
+	case t.Passed < wanted:
+		c.drift(Drift{Column: Run, Kind: FewerTests, Row: fmt.Sprintf("passed %d, failed %d, skipped %d; min_tests is %d", t.Passed, t.Failed, t.Skipped, wanted)})
+	}
+}
+
 func (c *comparison) net() {
 	column := Column{Name: Net, Rows: len(c.r.NetRows)}
 	allow, err := egress.ParseAllowList(c.l.AllowNet)
@@ -308,8 +324,13 @@ func (c *comparison) cpu() {
 			row += endedThere
 		}
 		c.drift(Drift{Column: CPUSec, Kind: OverBudget, Row: row})
-		if f := r.Files; f != nil && len(f.Cold) > 0 {
-			c.note("these caches held nothing before the run, which costs CPU time: %s", strings.Join(f.Cold, ", "))
+		if f := r.Files; f != nil {
+			if len(f.Cold) > 0 {
+				c.note("these caches held nothing before the run, which costs CPU time: %s", strings.Join(f.Cold, ", "))
+			}
+			for _, a := range f.Added {
+				c.note("the run put %d files, %.1f MB, into %s: what a warm cache holds costs no CPU time", a.Files, float64(a.Bytes)/1e6, a.Place)
+			}
 		}
 	}
 	c.v.Columns = append(c.v.Columns, Column{Name: CPUSec, OK: ok, Seconds: r.CPUSec, Budget: l.CPUBudget})
@@ -408,7 +429,7 @@ func (c *comparison) outside(column *Column) {
 
 // sort brings the drifts of one kind together, in the order of the columns.
 func (c *comparison) sort() {
-	order := []string{Run, Net, CPUSec, Writes, OtherCommand, LedgerEdited, Loosened, Extra, Unattributed, Missing, DigestOnly, Outside}
+	order := []string{Run, Net, CPUSec, Writes, OtherCommand, LedgerEdited, Loosened, FewerTests, Extra, Unattributed, Missing, DigestOnly, Outside}
 	slices.SortStableFunc(c.v.Drifts, func(a, b Drift) int {
 		return cmp.Or(
 			cmp.Compare(slices.Index(order, a.Column), slices.Index(order, b.Column)),

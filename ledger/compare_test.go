@@ -69,6 +69,13 @@ func TestCompare(t *testing.T) {
 			l.Prove, r.PositiveControl = true, &PositiveControl{Passed: 2, Total: 2}
 		}, Match, 0, nil, nil},
 
+		{"as many tests", func(l *Ledger, r *Record, _ *Options) { l.MinTests, r.Tests = 20, &Tests{Passed: 20} }, Match, 0, nil, nil},
+		{"fewer tests", func(l *Ledger, r *Record, _ *Options) { l.MinTests, r.Tests = 20, &Tests{Passed: 12, Skipped: 8} },
+			DriftFound, 121, []string{"run fewer-tests passed 12, failed 0, skipped 8; min_tests is 20"}, nil},
+		{"tests that nobody told of", func(l *Ledger, _ *Record, _ *Options) { l.MinTests = 20 }, Incomplete, 122, nil, []string{"tests"}},
+		{"fewer tests in a part", func(l *Ledger, r *Record, _ *Options) {
+			l.MinTests, r.Tests, l.Parts, r.Part = 20, &Tests{Passed: 12}, []string{"1", "2"}, "1"
+		}, Partial, 0, nil, nil},
 		{"an endpoint", func(_ *Ledger, r *Record, _ *Options) { addNet(r, "files.example.com:443") },
 			DriftFound, 121, []string{"net extra files.example.com:443"}, nil},
 		{"over budget", func(l *Ledger, r *Record, _ *Options) { r.CPUSec = math.Nextafter(l.CPUBudget, 99) },

@@ -52,6 +52,9 @@ func (l *Ledger) Encode() []byte {
 	if l.SelfAccept {
 		w.key("self_accept", true)
 	}
+	if l.MinTests > 0 {
+		w.key("min_tests", l.MinTests)
+	}
 	w.buf.WriteString("\n}\n")
 	return w.buf.Bytes()
 }

@@ -12,9 +12,9 @@ import (
 // added is there, what either side took away is gone. base may be nil where
 // there is none. changes are those against ours.
 //
-// Where both sides set a key to different values, a larger cpu_budget wins, and
-// any other is an error: nobody but a human knows which was meant. The result
-// is a contract that nobody has seen a run of: a record has to bear it out.
+// Where both sides set a key to different values, a larger cpu_budget or
+// min_tests wins, and any other is an error: nobody but a human knows which was
+// meant. The result is a contract that nobody has seen a run of: a record has to bear it out.
 func Merge(base, ours, theirs *Ledger) (merged *Ledger, changes []Change, err error) {
 	if base == nil {
 		base = &Ledger{}
@@ -27,6 +27,7 @@ func Merge(base, ours, theirs *Ledger) (merged *Ledger, changes []Change, err er
 	m.value("prove", fmt.Sprint(base.Prove), fmt.Sprint(ours.Prove), fmt.Sprint(theirs.Prove), func() { m.out.Prove = theirs.Prove })
 	m.value("self_accept", fmt.Sprint(base.SelfAccept), fmt.Sprint(ours.SelfAccept), fmt.Sprint(theirs.SelfAccept), func() { m.out.SelfAccept = theirs.SelfAccept })
 	m.budget(base, theirs)
+	m.minTests(base, theirs)
 
 	m.list("allow_net", &m.out.AllowNet, base.AllowNet, theirs.AllowNet)
 	m.list("fold", &m.out.Fold, base.Fold, theirs.Fold) // the order of ours, then what is new
@@ -75,6 +76,16 @@ func (m *merge) budget(base, theirs *Ledger) {
 	}
 	if m.out.CPUBudget = theirs.CPUBudget; ours != theirs.CPUBudget {
 		m.changes = append(m.changes, Change{Key: "cpu_budget", Old: formatSeconds(ours), New: formatSeconds(theirs.CPUBudget)})
+	}
+}
+
+func (m *merge) minTests(base, theirs *Ledger) {
+	ours := m.out.MinTests
+	if theirs.MinTests == base.MinTests || theirs.MinTests <= ours && ours != base.MinTests {
+		return
+	}
+	if m.out.MinTests = theirs.MinTests; ours != theirs.MinTests {
+		m.changes = append(m.changes, Change{Key: "min_tests", Old: optional(ours), New: optional(theirs.MinTests)})
 	}
 }
 

@@ -34,6 +34,8 @@ func TestMerge(t *testing.T) {
 			want: func(l *Ledger) { l.HasAllowWrite, l.AllowWrite = true, []string{"/tmp/**"} }},
 		{name: "the larger budget", base: func(l *Ledger) { l.CPUBudget = 1 }, ours: func(l *Ledger) { l.CPUBudget = 3 }, theirs: func(l *Ledger) { l.CPUBudget = 2 }, want: func(l *Ledger) { l.CPUBudget = 3 }},
 		{name: "a budget that one side lowered", base: func(l *Ledger) { l.CPUBudget = 3 }, ours: func(l *Ledger) { l.CPUBudget = 3 }, theirs: func(l *Ledger) { l.CPUBudget = 2 }, want: func(l *Ledger) { l.CPUBudget = 2 }},
+		{name: "the larger number of tests", base: func(l *Ledger) { l.MinTests = 10 }, ours: func(l *Ledger) { l.MinTests = 12 }, theirs: func(l *Ledger) { l.MinTests = 11 }, want: func(l *Ledger) { l.MinTests = 12 }},
+		{name: "tests that one side no longer asks for", base: func(l *Ledger) { l.MinTests = 10 }, ours: func(l *Ledger) { l.MinTests = 10 }, theirs: nil, want: nil},
 		{name: "one side set a value", base: nil, ours: nil, theirs: func(l *Ledger) { l.Mode, l.Prove = Audit, true }, want: func(l *Ledger) { l.Mode, l.Prove = Audit, true }},
 		{name: "both set a value", base: nil, ours: func(l *Ledger) { l.Evidence = TierNotify }, theirs: func(l *Ledger) { l.Evidence = TierNamespace }, err: "evidence"},
 	} {

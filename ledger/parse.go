@@ -53,7 +53,7 @@ func Parse(name string, data []byte) (*Ledger, error) {
 		l.Mode = Enforce
 	}
 	for _, check := range []func(*document, *Ledger) error{
-		checkCommand, checkWords, checkBudget, checkNet, checkGlobs, checkParts, checkWrites,
+		checkCommand, checkWords, checkBudget, checkMinTests, checkNet, checkGlobs, checkParts, checkWrites,
 	} {
 		if err := check(d, l); err != nil {
 			return nil, err
@@ -115,6 +115,14 @@ func checkBudget(d *document, l *Ledger) error {
 	}
 	n := d.root.get("cpu_budget")
 	return d.errorAt(n.start, fmt.Sprintf("cpu_budget: found %s, wanted user CPU seconds, more than 0 and at most %g", n.text, MaxBudget), "")
+}
+
+func checkMinTests(d *document, l *Ledger) error {
+	n := d.root.get("min_tests")
+	if n == nil || l.MinTests > 0 {
+		return nil
+	}
+	return d.errorAt(n.start, fmt.Sprintf("min_tests: found %s, wanted the number of tests that must pass, at least 1", n.text), "leave the key out to ask for none")
 }
 
 // each calls check for every string of a list and refuses what stands there twice.

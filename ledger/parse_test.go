@@ -52,7 +52,8 @@ const full = `{
   "paths": [
     "src/**"
   ],
-  "self_accept": true
+  "self_accept": true,
+  "min_tests": 12
 }
 `
 
@@ -67,7 +68,7 @@ func fullLedger() *Ledger {
 		Writes: writeset.Digest(fullRows), WritePaths: fullRows, HasPaths: true,
 		AllowWrite: []string{"$HOME/.cache/**", "$TMPDIR/**"}, HasAllowWrite: true,
 		Fold: []string{".next/**"}, Evidence: TierNamespace, Prove: true,
-		Parts: []string{"linux 1", "linux 2"}, Paths: []string{"src/**"}, SelfAccept: true,
+		Parts: []string{"linux 1", "linux 2"}, Paths: []string{"src/**"}, SelfAccept: true, MinTests: 12,
 	}
 }
 
@@ -137,6 +138,11 @@ func TestParseRefuses(t *testing.T) {
 		{"number in a list", `{"allow_net": [1], ` + ok + `}`, `1:16: allow_net[0]: found 1, wanted a string`, ""},
 		{"text for a bool", `{"prove": "yes", ` + ok + `}`, `1:11: prove: found a string, wanted true or false`, ""},
 		{"no budget", `{"writes": "` + emptyDigest + `"}`, `1:1: key "cpu_budget" is missing`, ""},
+		{"no tests", `{"min_tests": 0, ` + ok + `}`, `1:15: min_tests: found 0, wanted the number of tests`, "leave the key out"},
+		{"fewer than no tests", `{"min_tests": -1, ` + ok + `}`, `1:15: min_tests: found -1`, ""},
+		{"half a test", `{"min_tests": 1.5, ` + ok + `}`, `1:15: min_tests: found 1.5, wanted`, ""},
+		{"tests as text", `{"min_tests": "12", ` + ok + `}`, `1:15: min_tests: found a string, wanted`, ""},
+		{"tests beyond all", `{"min_tests": 99999999999999999999, ` + ok + `}`, `1:15: min_tests: found 99999999999999999999`, ""},
 		{"budget zero", `{"cpu_budget": 0}`, `1:16: cpu_budget: found 0, wanted user CPU seconds`, ""},
 		{"budget negative", `{"cpu_budget": -1}`, `1:16: cpu_budget: found -1`, ""},
 		{"budget minus zero", `{"cpu_budget": -0}`, `1:16: cpu_budget: found -0`, ""},

@@ -90,6 +90,14 @@ func (r *Record) join(other *Record) {
 	if r.Exit == 0 {
 		r.Exit, r.Signal = other.Exit, other.Signal
 	}
+	switch {
+	case r.Tests == nil || other.Tests == nil:
+		r.Tests = nil // nobody knows them all
+	default:
+		t := *r.Tests
+		t.Passed, t.Failed, t.Skipped = t.Passed+other.Tests.Passed, t.Failed+other.Tests.Failed, t.Skipped+other.Tests.Skipped
+		r.Tests = &t
+	}
 	if r.Killed == "" {
 		r.Killed = other.Killed
 	}

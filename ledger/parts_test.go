@@ -28,6 +28,7 @@ func parts() (*Ledger, []*Record) {
 
 func TestJoin(t *testing.T) {
 	l, records := parts()
+	records[0].Tests, records[1].Tests = &Tests{Passed: 2, Failed: 1}, &Tests{Passed: 3, Skipped: 4}
 	r, err := Join(l, records, []string{"a.json", "b.json"})
 	if err != nil {
 		t.Fatal(err)
@@ -37,6 +38,9 @@ func TestJoin(t *testing.T) {
 	}
 	if r.CPUSec != 4 || r.WriteRows[0].Count != 2 || len(r.Net) != 1 {
 		t.Errorf("got %.0f s, %+v, %q", r.CPUSec, r.WriteRows[0], r.Net)
+	}
+	if diff := cmp.Diff(&Tests{5, 1, 4}, r.Tests); diff != "" || records[0].Tests.Passed != 2 {
+		t.Errorf("tests (-want +got):\n%s", diff)
 	}
 	if v := Compare(l, r, Options{CI: true}); v.Status != Match {
 		t.Errorf("got %+v, want a match", v)
@@ -66,10 +70,14 @@ func TestJoinedVerdict(t *testing.T) {
 		{"it was interrupted", func(b *Record) { b.Interrupted = "SIGINT" }, Incomplete},
 		{"weak evidence", func(b *Record) { b.Evidence = TierWeak }, Incomplete},
 		{"it edited the ledger", func(b *Record) { f := *b.LedgerFile; f.Changed = true; b.LedgerFile = &f }, DriftFound},
+		{"few tests", func(b *Record) { b.Tests = &Tests{Passed: 1} }, DriftFound},
+		{"no tests told", func(b *Record) { b.Tests = nil }, Incomplete},
 		{"another command", func(b *Record) { b.Command = []string{"true"} }, DriftFound},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l, records := parts()
+			l.MinTests = 5
+			records[0].Tests, records[1].Tests = &Tests{Passed: 2}, &Tests{Passed: 3}
 			tt.edit(records[1])
 			records[1].Derive()
 			r, err := Join(l, records, []string{"a.json", "b.json"})

@@ -144,6 +144,9 @@ func (r *Record) inconsistency() (key, msg string) {
 	case len(r.Net) != len(r.NetRows) || !slices.Equal(r.Net, r.endpoints()):
 		return "net", "is not the sorted list of the endpoints in net_rows"
 	}
+	if t := r.Tests; t != nil && min(t.Passed, t.Failed, t.Skipped) < 0 {
+		return "tests", fmt.Sprintf("found %d passed, %d failed, %d skipped", t.Passed, t.Failed, t.Skipped)
+	}
 	if p := r.PositiveControl; p != nil && (p.Passed < 0 || p.Passed > p.Total) {
 		return "positive_control", fmt.Sprintf("found %d passed of %d", p.Passed, p.Total)
 	}

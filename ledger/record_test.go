@@ -105,6 +105,7 @@ var recordEdits = []struct {
 	schema bool
 }{
 	{"unknown key", func(m map[string]any) { m["extra"] = 1 }, `found the unknown key "extra"`, true},
+	{"fewer tests than none", func(m map[string]any) { m["tests"] = map[string]any{"passed": -1, "failed": 0, "skipped": 0} }, "tests: found -1 passed", true},
 	{"unknown key below", func(m map[string]any) { m["host"].(map[string]any)["OS"] = "x" }, `found the unknown key "host.OS"`, true},
 	{"missing key", func(m map[string]any) { delete(m, "gaps") }, `key "gaps" is missing`, true},
 	{"missing key below", func(m map[string]any) { delete(row(m, "write_rows", 0), "witness") }, `key "write_rows[0].witness" is missing`, true},

@@ -134,7 +134,7 @@ func everyKey() *Record {
 	r.Folded = []Folded{{Glob: "cache/**", Count: 2, Listed: 1}}
 	r.Outside[0].Calls, r.Outside[0].Who = []string{"openat"}, &who
 	r.Doors = []DoorUse{{Endpoint: "127.0.0.1:5432", Far: "127.0.0.1:5433"}}
-	r.Files = &Files{Private: []string{}, Layered: []string{}, Cold: []string{}}
+	r.Files = &Files{Private: []string{}, Layered: []string{}, Cold: []string{}, Added: []Added{{Place: "$GOCACHE/**", Files: 1, Bytes: 2}}}
 	r.Host.Kernel, r.Host.Name = "6.18", "h"
 	r.Git = &Git{Parents: []string{"x"}}
 	r.LedgerFile.Changed = true

@@ -62,6 +62,7 @@ type Ledger struct {
 	Parts         []string `json:"parts,omitempty"`
 	Paths         []string `json:"paths,omitempty"`
 	SelfAccept    bool     `json:"self_accept,omitempty"`
+	MinTests      int64    `json:"min_tests,omitempty"` // tests that must pass, as the output tells; 0: any
 }
 
 // MaxBudget bounds cpu_budget: about 31 years, which a time.Duration holds.
@@ -83,6 +84,21 @@ type Who struct {
 	Argv  []string  `json:"argv,omitempty"` // of the last in the chain, shortened
 	Dir   string    `json:"dir,omitempty"`  // working directory, relative to the repository where it lies inside
 	At    time.Time `json:"at"`
+	Test  *TestTold `json:"test,omitempty"` // nil: the output does not tell
+}
+
+// TestTold is what the suite's own output told of the moment: no witness, but a
+// way to the test behind a row.
+type TestTold struct {
+	Running []string `json:"running,omitempty"` // the tests that ran then; several where they run in parallel
+	Next    string   `json:"next,omitempty"`    // where results alone are printed: the first one after it
+}
+
+// Tests are the outcomes that the suite's own output told of.
+type Tests struct {
+	Passed  int64 `json:"passed"`
+	Failed  int64 `json:"failed"`
+	Skipped int64 `json:"skipped"`
 }
 
 // NetRow is one endpoint.
@@ -181,6 +197,7 @@ type Record struct {
 	Outside   []OutsideRow `json:"outside,omitempty"`
 	Doors     []DoorUse    `json:"doors,omitempty"`
 	Files     *Files       `json:"files,omitempty"`
+	Tests     *Tests       `json:"tests,omitempty"` // nil: the output does not tell
 
 	Started    time.Time   `json:"started"`
 	Ended      time.Time   `json:"ended"`
@@ -200,6 +217,14 @@ type Files struct {
 	Private  []string `json:"private"`   // entries of allow_write that were empty directories, which are gone
 	Layered  []string `json:"layered"`   // entries of allow_write whose changes were thrown away
 	Cold     []string `json:"cold"`      // caches of allow_write that held nothing before the run
+	Added    []Added  `json:"added"`     // what the run put into the layered caches: little, if they were warm
+}
+
+// Added is what a run put into one cache, which was thrown away after it.
+type Added struct {
+	Place string `json:"place"` // entry of allow_write
+	Files int64  `json:"files"`
+	Bytes int64  `json:"bytes"`
 }
 
 // Folded says that rows under one fold glob were too many to list each.

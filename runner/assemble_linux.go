@@ -47,6 +47,7 @@ func (r *run) assemble(ctx context.Context, rec *ledger.Record, exit sandbox.Exi
 	r.addNet(rec, r.h.net.Finish())
 	r.addCPU(rec, exit)
 	r.filesRecord(rec)
+	r.outputRecord(rec)
 	for _, s := range exit.Survivors {
 		r.h.findings.add("survivor", "outlived the command and was ended: "+strings.Join(s.Argv, " "), -1)
 	}

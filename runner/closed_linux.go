@@ -84,10 +84,50 @@ func (r *run) filesRecord(rec *ledger.Record) {
 	rec.Files = &ledger.Files{
 		ReadOnly: r.files.ReadOnly,
 		Private:  append([]string{}, r.private...), Layered: append([]string{}, r.layered...), Cold: append([]string{}, r.cold...),
+		Added: r.added(),
 	}
 	for _, u := range r.box.Unlayered {
 		r.h.gaps.add("shared-cache", "changes of a cache could not be kept from the steps after this run: "+u, -1)
 	}
+}
+
+// added sums up what the tree put into each layered cache: little, where that
+// was warm.
+func (r *run) added() []ledger.Added {
+	list := []ledger.Added{}
+	for _, m := range r.files.Mounts {
+		if m.Kind != sandbox.Layer {
+			continue
+		}
+		a := ledger.Added{Place: r.entryOf(m.Target)}
+		err := filepath.WalkDir(r.files.Upper(m.Target), func(_ string, d fs.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() {
+				return err
+			}
+			info, err := d.Info()
+			if err == nil {
+				a.Files, a.Bytes = a.Files+1, a.Bytes+info.Size()
+			}
+			return err
+		})
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // it does not, where no layer could be made
+			r.h.findings.add("cache-size", "what the run put into "+a.Place+" could not be summed up: "+err.Error(), -1)
+		}
+		if a.Files > 0 {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// entryOf gives the first entry of allow_write that is a directory.
+func (r *run) entryOf(dir string) string {
+	for _, p := range r.places {
+		if p.Dir == dir {
+			return p.Entry
+		}
+	}
+	return dir
 }
 
 // keepPrograms keeps what PATH leads to where an empty directory would hide it.

@@ -41,7 +41,7 @@ func TestReadOnlyOutside(t *testing.T) {
 	if len(r.Outside) != 1 || r.Outside[0].Path != "$HOME/.gitconfig" || r.Outside[0].Allowed != "" || r.Outside[0].Who == nil {
 		t.Errorf("outside: got %+v, want the attempt", r.Outside)
 	}
-	if want := (&ledger.Files{ReadOnly: true, Private: []string{}, Layered: []string{}, Cold: []string{}}); !cmp.Equal(want, r.Files) {
+	if want := (&ledger.Files{ReadOnly: true, Private: []string{}, Layered: []string{}, Cold: []string{}, Added: []ledger.Added{}}); !cmp.Equal(want, r.Files) {
 		t.Errorf("files: got %+v, want %+v", r.Files, want)
 	}
 }
@@ -111,6 +111,10 @@ func TestPoisonedCache(t *testing.T) {
 		}
 		want := "poisoned answer"
 		if isolate {
+			into := func(a ledger.Added) bool { return a.Place == "$GOCACHE/**" && a.Files > 0 && a.Bytes > 0 }
+			if !slices.ContainsFunc(r.Files.Added, into) {
+				t.Errorf("added: got %+v, want what the attack changed", r.Files.Added)
+			}
 			want = "harmless answer"
 		}
 		if got := build(); got != want {

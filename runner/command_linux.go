@@ -151,23 +151,39 @@ func goTreeFile(dir string, env []string) string {
 	return filepath.Join(tree, "go.env")
 }
 
-// replays names a build tool in a command that keeps results of its own, out of
-// gate's reach, and how it is told to execute all the same. A command that calls
-// one from a script of its own is not seen through.
-func replays(command []string) (tool, way string) {
+// freshly is how build tools that keep results of their own, out of gate's
+// reach, are told to execute all the same.
+var freshly = map[string]string{
+	"bazel":  "test --nocache_test_results --noremote_accept_cached",
+	"gradle": "--rerun-tasks --no-build-cache",
+	"nx":     "--skip-nx-cache",
+	"turbo":  "--force",
+}
+
+// replays names such a tool in a command. One that a script of the suite's calls
+// is seen in what it prints, see outputRecord.
+func replays(command []string) (tool string) {
 	for _, word := range command {
 		switch base := filepath.Base(word); base {
-		case "bazel", "bazelisk":
-			return base, "test --nocache_test_results --noremote_accept_cached"
-		case "gradle", "gradlew":
-			return base, "--rerun-tasks --no-build-cache"
-		case "nx":
-			return base, "--skip-nx-cache"
-		case "turbo":
-			return base, "--force"
+		case "bazelisk":
+			return "bazel"
+		case "gradlew":
+			return "gradle"
+		default:
+			if freshly[base] != "" {
+				return base
+			}
 		}
 	}
-	return "", ""
+	return ""
+}
+
+// fresh is the advice for a tool, with what leads to it.
+func fresh(tool string) string {
+	if way := freshly[tool]; way != "" {
+		return ": " + tool + " " + way
+	}
+	return ""
 }
 
 // goModule tells whether a directory lies in a Go module of the repository.

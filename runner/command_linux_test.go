@@ -122,12 +122,12 @@ func TestReplays(t *testing.T) {
 	}{
 		{[]string{"go", "test", "./..."}, ""},
 		{[]string{"npx", "turbo", "run", "test"}, "turbo"},
-		{[]string{"./gradlew", "check"}, "gradlew"},
+		{[]string{"./gradlew", "check"}, "gradle"},
 		{[]string{"/opt/bin/bazel", "test", "//..."}, "bazel"},
 		{[]string{"pnpm", "exec", "nx", "test"}, "nx"},
 	} {
-		if got, way := replays(tt.command); got != tt.want || (way == "") != (tt.want == "") {
-			t.Errorf("%q: got %q, %q, want %q", tt.command, got, way, tt.want)
+		if got := replays(tt.command); got != tt.want || (fresh(got) == "") != (tt.want == "") {
+			t.Errorf("%q: got %q, want %q", tt.command, got, tt.want)
 		}
 	}
 }

@@ -67,6 +67,9 @@ type run struct {
 	tmp     string // gate's own files of this run
 	locks   []*os.File
 
+	out            output
+	stdout, stderr *os.File // the command's
+
 	h     *handler
 	meter *rusage.Meter
 	group *rusage.Cgroup // nil where none can be made
@@ -132,6 +135,9 @@ func newRun(cfg Config) (*run, error) {
 	if err := r.journalDir(); err != nil {
 		return nil, errors.Join(err, r.close())
 	}
+	if err := r.pipeOutput(); err != nil {
+		return nil, errors.Join(err, r.close())
+	}
 	r.env, r.envNote = suiteEnv(cfg, r.journal)
 	return r, nil
 }
@@ -158,6 +164,9 @@ func (r *run) close() error {
 		if err := r.group.Close(); err != nil {
 			return fmt.Errorf("remove the run's cgroup: %w", err)
 		}
+	}
+	if err := r.out.close(); err != nil {
+		return fmt.Errorf("close the command's output: %w", err)
 	}
 	for _, lock := range r.locks {
 		defer lock.Close() // nil where there are no locks; else empty, and held until all is removed
@@ -294,7 +303,7 @@ func (r *run) listenFor() {
 func (r *run) spec(tier sandbox.Tier) sandbox.Spec {
 	s := sandbox.Spec{
 		Tier: tier, Argv: r.cfg.Command, Path: r.path, Dir: r.cfg.Dir, Env: r.env,
-		Stdin: r.cfg.Stdin, Stdout: r.cfg.Stdout, Stderr: r.cfg.Stderr,
+		Stdin: r.cfg.Stdin, Stdout: r.stdout, Stderr: r.stderr,
 		User: sudoUser(r.cfg.Env), Scratch: r.tmp,
 	}
 	if r.group != nil {
@@ -382,8 +391,8 @@ func (r *run) handler() (*handler, error) {
 	if r.envNote != "" {
 		h.findings.add("environment", r.envNote, -1)
 	}
-	if tool, way := replays(r.cfg.Command); tool != "" {
-		h.findings.add("cached-results", tool+" may replay a result and execute nothing, which leaves no rows: "+way, -1)
+	if tool := replays(r.cfg.Command); tool != "" {
+		h.findings.add("cached-results", tool+" may replay a result and execute nothing, which leaves no rows"+fresh(tool), -1)
 	}
 	if r.tier == sandbox.Notify {
 		var err error
@@ -418,7 +427,7 @@ func (r *run) inherited(h *handler) {
 			continue
 		}
 		switch {
-		case st.Mode&unix.S_IFMT == unix.S_IFSOCK:
+		case st.Mode&unix.S_IFMT == unix.S_IFSOCK && !r.out.replaces(f):
 			h.findings.add("inherited-socket", name+" is a socket that was made outside; what goes through it is not recorded", -1)
 		case st.Mode&unix.S_IFMT == unix.S_IFREG && flags&unix.O_ACCMODE != unix.O_RDONLY:
 			path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
@@ -480,8 +489,11 @@ func (r *run) record(ctx context.Context) (*ledger.Record, error) {
 	minders.Add(1)
 	go func() { defer minders.Done(); r.mind(ended, stop, status) }()
 
-	exit, runErr := r.box.Run(ctx, r.h)
+	defer catchBrokenPipe()()
+	runErr := r.out.start()
+	exit, err := r.box.Run(ctx, r.h)
 	close(ended)
+	runErr = errors.Join(runErr, err)
 	if r.demand != nil {
 		runErr = errors.Join(runErr, r.demand.doors.Close())
 	}
@@ -493,6 +505,8 @@ func (r *run) record(ctx context.Context) (*ledger.Record, error) {
 		maps.Copy(r.doors, r.demand.used()) // nobody reads them any more
 	}
 	rec.Ended = time.Now()
+	r.box.Close()
+	runErr = errors.Join(runErr, r.out.finish(rec.Interrupted != ""))
 	if err := errors.Join(runErr, meterErr, watchErr, ctx.Err()); err != nil {
 		return nil, err
 	}

@@ -20,6 +20,24 @@ type graft struct {
 	fd     int
 }
 
+// inOrder gives the mounts, shallow ones first: a mount hides what was mounted
+// below it before.
+func (c *Closed) inOrder() []Mount {
+	return slices.SortedStableFunc(slices.Values(c.Mounts), func(a, b Mount) int { return cmp.Compare(a.Target, b.Target) })
+}
+
+// store is the directory of the mount at a place in that order.
+func (c *Closed) store(i int) string { return filepath.Join(c.Store, strconv.Itoa(i)) }
+
+// Upper is where the changes of the Layer at a target are, as seen by whoever
+// made the box. It does not exist where no layer could be made.
+func (c *Closed) Upper(target string) string {
+	i := slices.IndexFunc(c.inOrder(), func(m Mount) bool { return m.Target == target })
+	return filepath.Join(c.store(i), upperName)
+}
+
+const upperName = "upper" // below the store of a Layer
+
 // closeFiles gives the tree the file system that c describes. It returns the
 // overlays that could not be had, each with its reason; what they were to
 // cover is open as it is.
@@ -35,12 +53,9 @@ func closeFiles(c *Closed, owner *User, userNS bool) (unlayered []string, err er
 			err = errors.Join(err, unix.Close(g.fd))
 		}
 	}()
-	mounts := slices.Clone(c.Mounts)
-	// Shallow ones first: a mount hides what was mounted below it before.
-	slices.SortStableFunc(mounts, func(a, b Mount) int { return cmp.Compare(a.Target, b.Target) })
 	empty := map[string]string{} // an empty directory -> what is mounted there
-	for i, m := range mounts {
-		store := filepath.Join(c.Store, strconv.Itoa(i))
+	for i, m := range c.inOrder() {
+		store := c.store(i)
 		fd, err := m.prepare(store, owner, userNS)
 		if err != nil && m.Kind == Layer {
 			unlayered = append(unlayered, m.Target+": "+err.Error())
@@ -131,7 +146,7 @@ func likeness(of, path string, owner *User) error {
 // overlay mounts what stands at the target with a layer above that takes every
 // change (Documentation/filesystems/overlayfs.rst).
 func (m *Mount) overlay(store string, owner *User, userNS bool) (fd int, err error) {
-	upper, work := filepath.Join(store, "upper"), filepath.Join(store, "work")
+	upper, work := filepath.Join(store, upperName), filepath.Join(store, "work")
 	if err := unix.Mkdir(store, 0o755); err != nil {
 		return -1, fmt.Errorf("mkdir %s: %w", store, err)
 	}

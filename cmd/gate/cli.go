@@ -42,6 +42,7 @@ func commands() []command {
 		{"check", "judge a saved record", new(checkOptions).syntax(), (*app).checkCommand},
 		{"why", "say who made a row of the last record", new(whyOptions).syntax(), (*app).whyCommand},
 		{"merge-ledger", "merge two ledgers, as git's merge driver", mergeSyntax(), (*app).mergeCommand},
+		{"migrate", "bring a ledger to the newest version", new(migrateOptions).syntax(), (*app).migrateCommand},
 		{"doctor", "say what this host can do", new(doctorOptions).syntax(), (*app).doctorCommand},
 		{"version", "print the version", versionSyntax(), (*app).versionCommand},
 		{"help", "print the help of a subcommand", helpSyntax(), (*app).helpCommand},

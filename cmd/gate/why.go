@@ -144,5 +144,13 @@ func (o *origin) print(text *strings.Builder, started time.Time) {
 	if len(o.who.Chain) > 0 && strings.HasSuffix(o.who.Chain[len(o.who.Chain)-1], ".test") {
 		line("package", "./%s, since a Go test runs in the directory of its package", strings.TrimPrefix(o.who.Dir, "."))
 	}
+	if t := o.who.Test; t != nil {
+		switch {
+		case len(t.Running) > 0:
+			line("test", "%s, as the suite's output tells", orList(t.Running))
+		default:
+			line("test", "the next result that the suite printed is that of %s", t.Next)
+		}
+	}
 	line("first", "%.3f s after the start, %s", o.who.At.Sub(started).Seconds(), o.who.At.Format(time.RFC3339))
 }
